@@ -92,7 +92,7 @@ std::vector<Action> ScriptStore::free_space() {
     if (stands && (worst == clients_.end() || one->second.unsent > worst->second.unsent)) worst = one;
   }
   if (worst != clients_.end())
-    cut_off(worst->first, "it does not read the store's replies, and other clients wait for buffer space");
+    cut_off(worst->first, "the client does not read the replies of the store, and other clients wait for buffer space");
   return std::exchange(actions_, {});
 }
 
@@ -167,7 +167,8 @@ void ScriptStore::enforce_bound() {
 void ScriptStore::handle(int number, const Query& query) {
   if (Client& client = clients_.at(number); !client.is_validated) {
     if (query.kind != QueryKind::kValidate || query.number != kMagic)
-      throw RefusedQuery{"it is not a TCPStore client of PyTorch 2.1 or newer (for other clients, use --agent-store off)"};
+      throw RefusedQuery{
+          "the client is not a TCPStore client of PyTorch 2.1 or newer (for other clients, use --agent-store off)"};
     client.is_validated = true;
     return;
   }

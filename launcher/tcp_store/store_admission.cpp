@@ -68,17 +68,17 @@ bool probe_user_reports() {
 std::string refusal_of(int socket, const sockaddr_storage& from, bool only_this_machine, bool kernel_reports_users) {
   sockaddr_storage here{};
   socklen_t size = sizeof here;
-  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&here), &size) != 0) return "it has already disconnected";
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&here), &size) != 0) return "the client has already disconnected";
   // A client on this machine may also use another address of the machine. Then the kernel reports an owner for it.
   const bool local = is_loopback(peer_of(here).address) || is_of_this_machine(peer_of(from), peer_of(here));
   const PeerUser peer = user_of_peer(from, here);
   if (!local && peer.status != PeerUser::Status::kUser)
-    return only_this_machine ? "it connects from another machine, but this job runs on a single machine" : "";
+    return only_this_machine ? "the client connects from another machine, but this job runs on a single machine" : "";
   if (peer.status == PeerUser::Status::kGone || (peer.status == PeerUser::Status::kUnknown && kernel_reports_users))
-    return "it has already disconnected";
+    return "the client has already disconnected";
   if (peer.status == PeerUser::Status::kUnknown || peer.user == ::geteuid() || peer.user == 0) return "";
-  return "it belongs to user " + std::to_string(peer.user) + ", but this job belongs to user " + std::to_string(::geteuid()) +
-         " (--agent-store off accepts all users)";
+  return "the client belongs to user " + std::to_string(peer.user) + ", but this job belongs to user " +
+         std::to_string(::geteuid()) + " (--agent-store off accepts all users)";
 }
 
 }  // namespace ddprun::script_store

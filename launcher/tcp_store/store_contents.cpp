@@ -91,7 +91,7 @@ std::int64_t StoreContents::add(const std::string& key, std::int64_t amount) {
   std::int64_t sum = 0;
   if (values_.contains(key)) {
     const auto before = number_in(value_of(key));
-    if (!before) throw RefusedQuery{"it sent an add for " + shown(key) + ", whose value is not a number"};
+    if (!before) throw RefusedQuery{"the client sent an add for " + shown(key) + ", whose value is not a number"};
     sum = *before;
   }
   if (__builtin_add_overflow(sum, amount, &sum)) throw RefusedQuery{"the sum of " + shown(key) + " does not fit in 64 bits"};
@@ -103,7 +103,7 @@ std::int64_t StoreContents::count_at_barrier(const std::string& key) {
   const auto before = values_.contains(key) ? number_in(value_of(key)) : 0;
   std::int64_t count = 0;
   if (!before || __builtin_add_overflow(*before, 1, &count)) {
-    throw RefusedQuery{"it waits at the barrier " + shown(key) + ", whose value is not a number"};
+    throw RefusedQuery{"the client waits at the barrier " + shown(key) + ", whose value is not a number"};
   }
   set(key, std::to_string(count));
   return count;
@@ -130,7 +130,8 @@ std::string StoreContents::values_of(const std::vector<std::string_view>& keys) 
   for (const std::string_view key : keys) {
     add_text(bytes, value_of(key));
     if (bytes.size() > limits_.reply_bytes) {
-      throw RefusedQuery{"it requests values of more than " + std::to_string(limits_.reply_bytes) + " bytes in one query"};
+      throw RefusedQuery{"the client requests values of more than " + std::to_string(limits_.reply_bytes) +
+                         " bytes in one query"};
     }
   }
   return bytes;

@@ -169,7 +169,7 @@ os.wait()
 print(store.ping())
 """, *named_port(), "--nproc-per-node", "1")
     assert done.stdout == "not let in\n77\n"
-    assert "it belongs to user 65534, but this job belongs to user 0 (--agent-store off accepts all users)\n" in done.stderr
+    assert "the client belongs to user 65534, but this job belongs to user 0 (--agent-store off accepts all users)\n" in done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to run as another user")

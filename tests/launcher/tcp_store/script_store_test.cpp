@@ -166,7 +166,7 @@ TEST_F(ScriptStoreTest, AnUnknownQueryDisconnectsItsClient) {
 TEST_F(ScriptStoreTest, AddingToTextDisconnects) {
   request(set("a", "apples"));
   EXPECT_EQ(request(add("a", 1)), "");
-  EXPECT_EQ(clients_.cut_off(1), "it sent an add for 'a', whose value is not a number");
+  EXPECT_EQ(clients_.cut_off(1), "the client sent an add for 'a', whose value is not a number");
   clients_.send(2, set("b", "9223372036854775807"));
   EXPECT_EQ(clients_.request(2, add("b", 1)), "");
   EXPECT_EQ(clients_.cut_off(2), "the sum of 'b' does not fit in 64 bits");
@@ -223,7 +223,7 @@ TEST_F(Limited, LimitsTheStore) {
 
 TEST_F(Limited, LimitsAnswers) {
   const std::string three = query(QueryKind::kGetMany, list({"a", "a", "a"}));
-  EXPECT_EQ(why({set("a", std::string(90, 'v')), three}), "it requests values of more than 200 bytes in one query");
+  EXPECT_EQ(why({set("a", std::string(90, 'v')), three}), "the client requests values of more than 200 bytes in one query");
 }
 
 TEST_F(Limited, LimitsTheTotalOfAllClients) {

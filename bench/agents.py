@@ -52,7 +52,7 @@ def is_alive(pid: int) -> bool:
 
 
 class Side:
-    """The processes of one launcher while one row of the table is measured once."""
+    """The processes of one launcher during one measurement for a row of the table."""
 
     def __init__(self, launcher: list[str], ours: bool, folder: pathlib.Path):
         self.launcher, self.ours, self.folder = launcher, ours, folder

@@ -36,7 +36,8 @@ constexpr const char* kRun = "crowd";
 constexpr int kMaxHandshakes = 256;
 constexpr std::chrono::seconds kPatience{120};
 constexpr std::chrono::seconds kQuietTime{2};  // long enough for two regular pings from each agent
-constexpr std::size_t kRestarts = 9;           // one restart takes milliseconds, so a single one varies too much
+// number of measured restarts; one restart takes only milliseconds, so a single measurement would be too noisy
+constexpr std::size_t kRestarts = 9;
 constexpr std::chrono::milliseconds kTimeBetweenRestarts{200};
 
 double ms_since(Time begin) {

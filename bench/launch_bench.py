@@ -22,7 +22,7 @@ class Measurement:
     at_most: float
     factor: float | None = None
     ours_each: int = 1  # ddprun runs this many times for each run of torchrun
-    most: int = 99  # maximum number of torchrun's runs; it is lower for rows in which a run takes half a minute
+    most: int = 99  # maximum number of runs of torchrun; lower for rows in which a run takes half a minute
 
 
 @dataclasses.dataclass(frozen=True)

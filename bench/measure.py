@@ -46,7 +46,7 @@ def environment(**more: str) -> dict:
     """Returns the environment variables for both programs. They set one intra-op thread per worker. Variables of a job in which
     the benchmark itself may run are removed."""
     kept = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK")}
-    # The folder of this Python comes first in PATH, so that both launchers start the same Python.
+    # The folder of the running Python comes first in PATH, so that both launchers start the same Python.
     path = f"{pathlib.Path(sys.executable).parent}:{kept.get('PATH', '')}"
     return {**kept, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **more}
 
@@ -117,7 +117,7 @@ class Row:
     at_most: float | None = None  # target: maximum for the median of ddprun's values
     factor: float | None = None  # target: minimum factor by which ddprun must be better than the compared program
     wanted: str = ""  # the observation that is expected of ddprun, for rows without numbers
-    # True if the values of ddprun and of the other program with the same index are a pair. The factor is then the median of the
+    # True if the i-th values of ddprun and of the other program are a pair, for each i. The factor is then the median of the
     # pairs' ratios.
     paired: bool = False
     low: float | None = None  # target: minimum for the lower end of the confidence interval of the pairs' ratios
@@ -207,9 +207,9 @@ def progress(text: str) -> None:
 
 
 def keep_newest(path: pathlib.Path, results: dict) -> list[dict]:
-    """Merges the results into the file at `path`, which has the newest values of each row of each table. A row that was not
-    measured this time keeps its earlier values. The file also has the machine and the settings of the newest run of each table.
-    Returns all tables."""
+    """Merges the results into the file at `path`, which has the newest values for each row of the tables. A row that was not
+    measured this time keeps its earlier values. The file also has the machine and the settings of the newest run of each
+    table. Returns all tables."""
     kept = {t["title"]: t for t in json.loads(path.read_text(encoding="utf-8"))} if path.exists() else {}
     for table in results["tables"]:
         rows = {r["name"]: r for r in kept.get(table["title"], {"rows": []})["rows"]}

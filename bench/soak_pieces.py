@@ -1,5 +1,6 @@
-"""The results of all soak tests so far. A long soak test is run in pieces with different seeds. The result of each piece is one
-line of a file, in the folder of the other results. The rows of soak_bench.py cover all pieces together, including failed ones.
+"""The results of all soak tests so far. A long soak test is run in pieces with different seeds. The result of each piece is
+one line of a file in the folder of the benchmark results. The rows of soak_bench.py cover all pieces together, including
+failed ones.
 """
 
 import dataclasses
@@ -18,8 +19,8 @@ class Piece:
     seed: int
     faults: int
     apart: float  # mean seconds between two faults, at the speed of a run without faults
-    # The problems that were found, or an empty list. They are: weights that differ from the weights of a run without faults,
-    # uncounted faults, and processes or files that were left.
+    # The problems that were found, or an empty list. Possible problems are: weights that differ from the weights of a run
+    # without faults, uncounted faults, and processes or files that the run left behind.
     wrong: list[str]
     causes: dict[str, int] = dataclasses.field(default_factory=dict)
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)

@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RANKS = 2
 TIMEOUT_S = 20
 STEPS = 20  # maximum number of steps until a straggler must be reported
-REPORT_DELAY_STEPS = 10  # steps in 0.2 s, the interval between two messages of a rank
+REPORT_DELAY_STEPS = 10  # number of steps in 0.2 s, which is the interval between two messages of a rank
 
 
 def plant(job: straggler_job.ScriptJob, kind: str, rank: int) -> tuple[str, int]:

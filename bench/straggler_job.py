@@ -166,7 +166,7 @@ class ScriptJob(Job):
 
 @contextlib.contextmanager
 def pulses(pid: int, _folder: pathlib.Path | None = None, stopped: float = 0.08):
-    """Stops the process repeatedly with SIGSTOP, for 80 ms or for `stopped` seconds. Between two stops it runs for 120 ms."""
+    """Stops the process repeatedly with SIGSTOP, each time for `stopped` seconds. Between two stops it runs for 0.12 s."""
     over = threading.Event()
 
     def go() -> None:
@@ -185,7 +185,7 @@ def pulses(pid: int, _folder: pathlib.Path | None = None, stopped: float = 0.08)
 
 
 def controller(name: str) -> tuple[pathlib.Path, bool]:
-    """Returns the folder in which cgroups with this controller can be created. Also returns True if this folder belongs to a
+    """Returns a pair: the folder in which cgroups with this controller can be created, and True if this folder belongs to a
     cgroup v2 hierarchy."""
     for line in pathlib.Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
         before, after = line.split(" - ")
@@ -226,7 +226,7 @@ def quota(pid: int, _folder: pathlib.Path):
 
 
 def slow_disk(pid: int, folder: pathlib.Path):
-    """Limits how fast the process reads from the disk with this folder, to eight blocks per second."""
+    """Limits the reads of the process from the disk that holds `folder` to eight blocks per second."""
     device = os.stat(folder).st_dev
     which = f"{os.major(device)}:{os.minor(device)}"
     rate = 8 * BLOCK

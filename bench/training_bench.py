@@ -31,7 +31,7 @@ FILLS = {START: (START,), SPEED: (SPEED, HAND_WRITTEN, PARTS), MEMORY: (MEMORY,)
 # reach LOW.
 FACTOR, LOW = 1.0, 0.95
 PART_NAMES = ("data_ms", "forward_ms", "backward_ms", "waiting_ms", "optimizer_ms", "rest_ms")
-STARTS, PEAKS = 5, 3  # maximum number of repeats for the start and for the memory
+STARTS, PEAKS = 5, 3  # maximum number of repeats of the measurements of the start time and of the memory
 
 
 def speed(steps: list[tuple[int, int]], batch: int) -> float:
@@ -120,7 +120,8 @@ class Speeds:
         if case.exported and workers == max(case.workers):
             programs["exported"] = Job(tools, folder.exported(case, workers), workers, folder.path)
         with contextlib.closing(Peer(tools, config, workers, *["--data-loader"] * case.data_loader)) as peer:
-            # This training run is not measured. When it ends, the Python program has started, and it waits without using a CPU.
+            # This training run is not measured. When the run ends, the Python program has started and waits without using a
+            # CPU.
             peer.round()
             measured = interleaved({**programs, "peer": peer}, turns)
         factor = case.factors[workers - 1] if case.factors else FACTOR

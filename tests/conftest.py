@@ -101,8 +101,8 @@ def run_dir(tmp_path) -> pathlib.Path:
 
 @pytest.fixture
 def run(tmp_path):
-    """Returns run(args, timeout=30, **environment). It runs a program in the test's folder until it ends, and captures its
-    output as text."""
+    """Returns a function run(args, timeout=30, **environment). The function runs a program in the folder of the test until the
+    program ends, and captures the output of the program as text."""
 
     def start(args, timeout: float = 30, **environment: str) -> subprocess.CompletedProcess:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("DDPRUN_", "PET_", "TORCHELASTIC_"))}

@@ -120,8 +120,8 @@ int run(const Arguments& arguments, JoinedJob* joined = nullptr) {
                                          : start_script(plan, environment, std::move(network));
 }
 
-// Runs `ddprun join`: fetches the job from the coordinator and runs it. It changes to the coordinator's working directory if
-// this directory exists on this machine.
+// Runs `ddprun join`: fetches the job from the coordinator and runs it. Changes to the coordinator's working directory if this
+// directory exists on this machine.
 int join(std::span<const std::string> args) {
   if (std::find(args.begin(), args.end(), "--help") != args.end() || std::find(args.begin(), args.end(), "-h") != args.end()) {
     print(join_help_text());

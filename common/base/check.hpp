@@ -12,8 +12,8 @@
 
 namespace ddprun {
 
-// Throws InternalError. Call it in code that must be unreachable, such as the end of a switch. `sentence` describes the bug:
-// "the round has no worker that failed".
+// Throws InternalError. Call this in code that must be unreachable, such as the end of a switch. `sentence` describes the bug,
+// such as "the round has no worker that failed".
 [[noreturn]] void check_failed(const char* sentence, const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
 // Throws InternalError if `holds` is false. `sentence` is the error message: it describes the bug.

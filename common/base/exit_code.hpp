@@ -23,7 +23,7 @@ enum class ExitCode : int {
   kBadCheckpoint = 87,
   kDiverged = 88,    // the training loss is NaN or infinite, or the training states of the ranks differ
   kInternal = 89,    // a bug in ddprun, or a resource of the machine is exhausted
-  kSuperseded = 90,  // a newer start of ddprun continues this run
+  kSuperseded = 90,  // a newer invocation of ddprun continues this run
 };
 
 }  // namespace ddprun

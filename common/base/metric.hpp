@@ -28,13 +28,14 @@ inline std::optional<double> value_of(const MetricList& figures, std::string_vie
   return found == figures.end() ? std::nullopt : std::optional(found->value);
 }
 
-// Returns the metric as text: "loss 0.2671". A metric whose name ends in "accuracy" is a fraction of 1: "accuracy 90.41 %".
+// Returns the metric as text, such as "loss 0.2671". A metric whose name ends in "accuracy" is a fraction of 1: "accuracy
+// 90.41 %".
 std::string metric_text(const Metric& figure);
-// Returns all metrics as text: "accuracy 90.41 %, loss 0.2671". Metrics of the test set come before metrics of the validation
-// samples. Within each group, the model's metrics come before the baselines (baseline_loss), and the loss is last. The result
-// is empty if there are no metrics.
+// Returns all metrics as text, such as "accuracy 90.41 %, loss 0.2671". Metrics of the test set come before metrics of the
+// validation samples. Within each group, the model's metrics come before the baselines (baseline_loss), and the loss is last.
+// The result is empty if there are no metrics.
 std::string metrics_text(const MetricList& figures);
-// Returns the first metric of metrics_text(): "accuracy 90.41 %".
+// Returns the first metric of metrics_text(), such as "accuracy 90.41 %".
 std::string headline_of(const MetricList& figures);
 
 }  // namespace ddprun

@@ -16,7 +16,7 @@ std::string_view cut_to(std::string_view text, std::size_t limit);
 
 enum class LineEnds { kEscape, kKeep };  // kKeep: line ends and tabs are not escaped
 
-// Replaces control characters by \u00XX, so that quoted text cannot move the cursor or change colors. Replaces bytes that are
+// Replaces control characters by \u00XX, so that quoted text cannot move the cursor or change colours. Replaces bytes that are
 // not UTF-8 by \xXX. All other characters stay the same.
 std::string printable(std::string_view text, LineEnds line_ends = LineEnds::kEscape);
 

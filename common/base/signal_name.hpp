@@ -6,11 +6,11 @@
 
 namespace ddprun {
 
-// Returns the name without "SIG": "KILL". The result is empty for a signal without a name, such as a real-time signal. Any
-// thread may call it.
+// Returns the name without "SIG", such as "KILL". The result is empty for a signal without a name, such as a real-time signal.
+// Any thread may call it.
 std::string_view signal_abbreviation(int signal);
 
-// Returns the name: "SIGKILL", or "signal 99" for a signal without a name. Any thread may call it.
+// Returns the name, such as "SIGKILL", or "signal 99" for a signal without a name. Any thread may call it.
 std::string signal_name(int signal);
 
 }  // namespace ddprun

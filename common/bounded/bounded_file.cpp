@@ -37,7 +37,8 @@ std::string read_bounded(const std::filesystem::path& file, std::size_t max_byte
   const auto size = static_cast<std::size_t>(std::max<off_t>(status.st_size, 0));
   if (size > max_bytes) throw too_long(std::to_string(size));
   // The buffer may be one byte larger than the limit, so this function detects a file over the limit even if its reported size
-  // is too small. The size can be too small, because a file may grow while it is read, and files in /proc report size 0.
+  // is too small. The reported size can be too small, because a file may grow while it is read, and files in /proc report size
+  // 0.
   std::string text(size + 1, '\0');
   std::size_t filled = 0;
   while (true) {

@@ -27,8 +27,8 @@ struct JsonLimits {
   const char* entries = "keys";    // the noun for keys in messages
 };
 
-// Throws UsageError for the first limit that the text exceeds: "is nested deeper than 4 levels". Ignores syntax errors,
-// because the parser reports them.
+// Throws UsageError for the first limit that the text exceeds, with a message such as "is nested deeper than 4 levels". Ignores
+// syntax errors, because the parser reports them.
 void require_json_within(std::string_view text, const JsonLimits& limits);
 
 // Checks the limits, and then parses the text. Throws UsageError if a limit is exceeded or the JSON is invalid.

@@ -238,7 +238,7 @@ struct Stop {
   enum class Mode { kSave, kNow };
   Mode mode = Mode::kNow;
   std::int64_t deadline_ms = 0;
-  std::string reason{};  // for messages: "SIGTERM", "worker 1 failed"
+  std::string reason{};  // for messages, such as "SIGTERM" or "worker 1 failed"
 };
 
 // The step at which every rank stops and saves: the largest StopReady.started of all ranks.

@@ -47,7 +47,7 @@ struct NumberPairKind {  // for each number x: min <= x < max
   double max = 1;
 };
 struct TextListKind {         // may be empty
-  bool allows_empty = false;  // true if its strings may be empty
+  bool allows_empty = false;  // true if the strings of the list may be empty
 };
 struct ParameterGroupsKind {};  // an array of ParameterGroup (common/config/parameter_groups.hpp)
 using Kind = std::variant<BoolKind, IntegerKind, NumberKind, TextKind, NameKind, IntegerListKind, NumberPairKind, TextListKind,
@@ -68,7 +68,7 @@ struct KeyTraits {
 };
 
 struct Key : KeyTraits {
-  std::string section;  // "optimizer", "data.augment"; empty for a top-level key
+  std::string section;  // such as "optimizer" or "data.augment"; empty for a top-level key
   std::string name;
   Kind kind;
   std::string doc;
@@ -84,8 +84,8 @@ struct Key : KeyTraits {
 // Returns all built-in keys, in the order of printing. The keys of one section are adjacent.
 const std::vector<Key>& config_keys();
 
-// All built-in keys, followed by the keys of a custom worker program in the section "task". You can use the result with every
-// config that has the same task keys.
+// keys_with() returns all built-in keys, followed by the keys of a custom worker program in the section "task". You can use
+// the result with every config that has the same task keys.
 inline constexpr std::string_view kTaskSection = "task";
 std::vector<Key> keys_with(const TaskConfig& task);
 // Returns a config in which all keys have their default values.

@@ -11,7 +11,7 @@
 namespace ddprun {
 
 struct GroupProblem {
-  std::string pointer;  // relative to the array: "/0/lr_scale"
+  std::string pointer;  // relative to the array, such as "/0/lr_scale"
   std::string message;
 };
 

@@ -262,7 +262,7 @@ class ConfigReader {
   }
 
   // Returns the value that was found, for messages. A number is shown as it is written in the file, because its parsed value
-  // may differ: 99999999999999999999999, 1e-400.
+  // may differ, for example for 99999999999999999999999 or 1e-400.
   std::string found(const std::string& pointer, const Json& value) const {
     if (!value.is_number()) return shown(value);
     std::string_view written;

@@ -17,7 +17,7 @@ class ConfigProblems {
   // `text` must outlive this object. `name` is the file's name, for messages.
   ConfigProblems(std::string_view text, std::string name) : text_(text), name_(std::move(name)) {}
 
-  using Hint = std::function<std::string()>;  // computes a text that is appended to the error message
+  using Hint = std::function<std::string()>;  // computes text that is appended to the error message
 
   void add_at(std::size_t offset, std::string message, Hint hint = {});
   void add_override(std::size_t index, const std::string& override_text, const std::string& message, Hint hint = {});

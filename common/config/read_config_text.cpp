@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxConfigBytes = 4u << 20;
-constexpr int kPatienceMs = 5000;  // limit of the wait for the writer of a named pipe
+constexpr int kPatienceMs = 5000;  // maximum time to wait for the writer of a named pipe
 
 bool is_pipe(const fs::path& file) {
   struct stat info {};

@@ -45,14 +45,15 @@ struct ModelConfig {
   std::int64_t rope_original_positions = 8192;
   double rms_norm_eps = 1e-6;
   enum class AttentionBias { kNone, kQkv, kAll };
-  AttentionBias attention_bias = AttentionBias::kNone;  // linear layers of attention that have a bias
+  AttentionBias attention_bias = AttentionBias::kNone;  // which linear layers of the attention have a bias
   bool qk_norm = false;                                 // RMSNorm of each head's queries and keys
   bool tie_word_embeddings = false;                     // the output head shares the embedding's weights
-  bool crop_positions = false;                          // gpt only: use the first block_size rows of a longer table in `init`
-  bool activation_checkpointing = false;                // gpt, llama, vit: recompute a block's activations in the backward pass
-  bool sync_batch_norm = false;  // resnets only: batch norm uses the statistics over the samples of all workers
-  std::string init;              // file or folder of the initial weights; if empty, the weights are random, derived from `seed`
-  std::string path{};            // exported only, required: a folder written by python/ddprun/export.py
+  // gpt only: if the position table in `init` is longer than block_size, use only its first block_size rows
+  bool crop_positions = false;
+  bool activation_checkpointing = false;  // gpt, llama, vit: recompute a block's activations in the backward pass
+  bool sync_batch_norm = false;           // resnets only: batch norm uses the statistics over the samples of all workers
+  std::string init;    // file or folder of the initial weights; if empty, the weights are random, derived from `seed`
+  std::string path{};  // exported only, required: a folder written by python/ddprun/export.py
   std::vector<std::string> freeze{};  // name patterns of the parameters that are not trained
   LoraConfig lora{};
 
@@ -96,7 +97,7 @@ struct DataConfig {
   std::string test_labels = "t10k-labels-idx1-ubyte";
   std::string train = "train.safetensors";  // tensors only: the first dimension of each tensor is the sample
   std::string test = "test.safetensors";    // tensors only, like `train`
-  std::string train_tokens = "train.bin";   // tokens only, like the next three
+  std::string train_tokens = "train.bin";   // tokens only, like the next three keys
   std::string test_tokens = "val.bin";
   // path of a tokenizer.json, or of a folder with tokenizer.json or with vocab.json and merges.txt; if empty, a token is a byte
   std::string tokenizer;
@@ -106,29 +107,31 @@ struct DataConfig {
   std::int64_t vocab_size = 50257;            // a token >= vocab_size is an error; the message contains its position
   // tokens only: the token at the end of each document; absent: documents are not separated
   std::optional<std::int64_t> end_of_document{};
-  std::string train_table = "train.csv";  // csv and table, like the next
+  std::string train_table = "train.csv";  // csv and table, like the next key: the file with the training rows
   std::string test_table = "test.csv";    // table: if empty, test_fraction of the rows of train_table are the test rows
   // fraction of the rows in the test set, chosen by `seed`; this key and the next five are for type table only
   double test_fraction = 0.2;
-  std::vector<std::string> as_number{};       // columns to read as numbers, where other texts are missing values
+  // columns that are read as numbers; a text that is not a number counts as a missing value
+  std::vector<std::string> as_number{};
   std::vector<std::string> as_one_hot{};      // columns to read as categories, with one input for each category
   std::vector<std::string> as_embedding{};    // columns to read as categories, with a trained vector for each category
   std::vector<std::string> missing_values{};  // texts that mean a missing value, in addition to NA, null and others
-  // not a key: path of the column plan that the training has stored (columns.json); empty or absent: the plan is made from the
-  // training rows
+  // not a key: path of the column plan that the training has stored (columns.json); if empty or absent, the plan is made from
+  // the training rows
   std::string columns_file{};
-  std::string train_inputs = "train_inputs.npy";  // arrays only, like the next three: FILE.npy or FILE.safetensors:NAME
+  std::string train_inputs = "train_inputs.npy";  // arrays only, like the next three keys: FILE.npy or FILE.safetensors:NAME
   std::string train_targets = "train_targets.npy";
   std::string test_inputs = "test_inputs.npy";
   std::string test_targets = "test_targets.npy";
   enum class Predict { kClass, kNumber };
   Predict predict = Predict::kClass;       // csv, table, arrays, synthetic
-  std::string target = "target";           // csv and table, like the next two: the column to predict
+  std::string target = "target";           // csv and table, like the next two keys: the column to predict
   std::vector<std::string> class_names{};  // the class labels in the target column; their number replaces `classes`
   std::vector<std::string> leave_out{};    // columns that are not inputs of the model
   // csv only: scale each input column to mean 0 and standard deviation 1 over the training samples
   bool standardize = true;
-  std::string train_folder = "train";  // folder only, like the next four: a folder with one folder of images for each class
+  // image folders only, like the next four keys: a folder that has one subfolder of images for each class
+  std::string train_folder = "train";
   std::string test_folder = "test";
   std::int64_t image_size = 224;    // height and width of the model's input
   std::int64_t resize = 0;          // pixels of the shorter side before the crop, at least image_size; 0 means image_size
@@ -176,7 +179,7 @@ struct OptimizerConfig {
   bool nesterov = false;           // sgd; requires momentum > 0
   double weight_decay =
       0.0;  // sgd, adam: an L2 term added to the gradient; adamw, lion: decoupled. Default: 0.01 for adamw, 0 for the others
-  std::array<double, 2> betas{0.9, 0.999};  // adamw, adam, lion; default {0.9, 0.99} for lion
+  std::array<double, 2> betas{0.9, 0.999};  // for adamw, adam and lion; default {0.9, 0.99} for lion
   double eps = 1e-8;                        // adamw, adam
   std::vector<ParameterGroup> groups{};
   EmaConfig ema{};
@@ -203,7 +206,7 @@ struct ScheduleConfig {
   std::int64_t decay_steps = 0;  // warmup_stable_decay: number of steps of the decay at the end; 0: a tenth of the run
   // Type "plateau": from here on, the keys have the names and defaults of PyTorch's ReduceLROnPlateau. `metric` does not exist
   // in PyTorch, where the caller passes the value of the metric instead.
-  std::string metric = "loss";  // any metric of the evaluation
+  std::string metric = "loss";  // name of any metric of the evaluation
   MetricMode mode = MetricMode::kAuto;
   double factor = 0.1;         // below 1
   std::int64_t patience = 10;  // lr is reduced after more than this number of evaluations without an improvement
@@ -217,7 +220,7 @@ struct ScheduleConfig {
 
 struct EarlyStoppingConfig {
   std::int64_t patience = 0;    // the run ends after this number of evaluations without an improvement; 0: never
-  std::string metric = "loss";  // any metric of the evaluation
+  std::string metric = "loss";  // name of any metric of the evaluation
   MetricMode mode = MetricMode::kAuto;
   double min_delta = 0;  // a change of at most this value is not an improvement
 };
@@ -231,7 +234,7 @@ struct CheckpointConfig {
   std::int64_t keep = 3;              // keep the newest N checkpoints, at least 1; the end of a run always writes one
   std::int64_t keep_every_steps = 0;  // never delete the first checkpoint at or after each multiple of N steps; 0: off
   std::int64_t keep_best = 0;         // also keep the N best checkpoints; each evaluation is then followed by a save
-  std::string best_by = "accuracy";   // any metric of the evaluation
+  std::string best_by = "accuracy";   // name of any metric of the evaluation
   enum class BestIs { kAuto, kHighest, kLowest };
   BestIs best_is = BestIs::kAuto;  // kAuto: like MetricMode::kAuto
   bool background = true;          // write checkpoints from a copy in host memory while training continues
@@ -305,7 +308,7 @@ struct TrainConfig {
   DdpConfig ddp;
   GradScalerConfig grad_scaler;
   LogConfig log;
-  TaskConfig task;  // values of the keys of a custom worker program
+  TaskConfig task;  // values of the config keys that a custom worker program defines
 };
 
 }  // namespace ddprun

@@ -21,7 +21,8 @@ constexpr int kFormat = 1;
 constexpr std::array<std::string_view, std::variant_size_v<TaskKey::Value>> kTypes{"boolean", "integer",  "number",
                                                                                    "string",  "integers", "strings"};
 
-// The parser stops after this number of keys. It exceeds the limit of a table of keys, so the table is then rejected.
+// The parser stops after this number of keys. This number exceeds the limit for a table of keys, so the table is then
+// rejected.
 constexpr std::size_t kMaxKeysRead = 1000;
 
 OrderedJson key_json(const TaskKey& key) {

@@ -24,7 +24,7 @@ struct WorkerDescription {
 std::string description_json(const WorkerDescription& worker);
 
 // Parses the JSON of a description. Ignores unknown fields, because a later version may add fields. Throws UsageError with the
-// expected and the found value: "expected a JSON object, found ...".
+// expected and the found value, such as "expected a JSON object, found ...".
 WorkerDescription parse_description(const std::string& text);
 
 }  // namespace ddprun

@@ -35,7 +35,7 @@ enum class Cause : std::uint8_t {
   kHang,
   kCorruptState,  // the worker's training state differs from the state of the other ranks after the same steps
   kDevice,        // the worker's GPU is broken or lost (device_failure.hpp)
-  kSuperseded,    // a newer start of ddprun continues this run
+  kSuperseded,    // a newer invocation of ddprun continues this run
   kLateUsage,     // a worker reports a usage error, but the config worked earlier in this job; for example, a file was deleted
 };
 inline constexpr Cause kLastCause = Cause::kLateUsage;

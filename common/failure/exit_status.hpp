@@ -19,7 +19,7 @@ struct ExitStatus {
   bool by_sigkill() const { return as_exit_code() == 128 + SIGKILL; }
 };
 
-// Returns the status as text: "exit code 3", "signal 9 (SIGKILL)".
+// Returns the status as text, such as "exit code 3" or "signal 9 (SIGKILL)".
 std::string describe(const ExitStatus& status);
 
 }  // namespace ddprun

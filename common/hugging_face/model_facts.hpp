@@ -34,7 +34,7 @@ struct ModelFact {
   std::string key;             // key of train.json, such as "model.n_head"
   nlohmann::json value;        // value of this key for the model that the file describes
   std::string their_key;       // the setting in the file, such as "num_attention_heads"
-  nlohmann::json their_value;  // its value in the file, or the default
+  nlohmann::json their_value;  // value of the setting `their_key` in the file, or its default
   Kind kind = Kind::kCompared;
   bool stated = false;  // true if the file contains the setting
 };
@@ -46,7 +46,7 @@ struct ModelFacts {
   std::vector<std::string> refusals;  // texts about settings that ddptrain does not support, each with the value in the file
   // rows of the table of learned positions; 0: no such table, or the file does not contain the number
   std::int64_t positions = 0;
-  // maximum number of tokens to which a token attends; 0: it attends to all tokens before it
+  // maximum number of tokens to which a token attends; 0: a token attends to all earlier tokens
   std::int64_t window = 0;
 };
 

@@ -27,7 +27,8 @@ double wall_time_s() {
 }
 
 // Returns the seconds for the name of the new file: the current time, or a second more than in the newest existing name if
-// that is later. So the new name sorts last, even if the last start was less than a second ago, or if the clock was set back.
+// that is later. So the new name sorts last, even if the previous file was created less than a second ago, or if the clock was
+// set back.
 std::int64_t next_seconds(const fs::path& folder) {
   auto seconds = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
@@ -51,7 +52,7 @@ fs::path new_name(const fs::path& folder) {
 EventFile::EventFile(const fs::path& folder, std::int64_t resume_step, std::function<void(const std::string&)> on_trouble)
     : folder_(folder), on_trouble_(std::move(on_trouble)) {
   buffer_ += tfrecord(file_version_event(wall_time_s()));
-  // TensorBoard drops the data in older files from the step of this event on. TensorBoard must keep the data of the resume
+  // TensorBoard drops data from older files, starting at the step of this event. TensorBoard must keep the data of the resume
   // step, so the event contains the step after the resume step.
   buffer_ += tfrecord(session_start_event(wall_time_s(), resume_step > 0 ? resume_step + 1 : 0));
   write_out();

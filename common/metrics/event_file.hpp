@@ -25,8 +25,8 @@ class EventFile {
     std::string tag;
     double value;
   };
-  // Writes the metrics of a step. When the call returns, the file contains the metrics. A delayed write could lose them: after
-  // a kill, the run resumes from the newest checkpoint and does not repeat the steps before it.
+  // Writes the metrics of a step. When the call returns, the file contains the metrics. If the write were delayed, a kill could
+  // lose the metrics, because a resumed run does not repeat the steps before the newest checkpoint.
   void scalars(std::int64_t step, const std::vector<Scalar>& figures);
 
  private:

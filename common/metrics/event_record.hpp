@@ -18,7 +18,7 @@ std::uint32_t masked_crc32c(std::string_view bytes);
 std::string tfrecord(std::string_view payload);
 
 // These functions return Event messages. `wall_time` is in seconds since 1970.
-std::string file_version_event(double wall_time);  // the first event of each file: "brain.Event:2"
+std::string file_version_event(double wall_time);  // the first event of each file, with the version "brain.Event:2"
 std::string session_start_event(double wall_time,
                                 std::int64_t step);  // TensorBoard drops the data of older files from this step on
 std::string scalar_event(double wall_time, std::int64_t step, const std::string& tag, float value);

@@ -1,6 +1,6 @@
 // Writes metrics.jsonl: one JSON object per line. Restarts of a run append to the same file. Each line is one write(2), so
-// after a crash only the last line can be incomplete, and the next start removes it. Only rank 0 writes the file. A full disk
-// is reported once and does not stop training.
+// after a crash only the last line can be incomplete. The next start removes an incomplete line. Only rank 0 writes the file.
+// A full disk is reported once and does not stop training.
 #pragma once
 
 #include <cstdint>

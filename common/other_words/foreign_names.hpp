@@ -8,11 +8,12 @@
 
 namespace ddprun {
 
-// Returns a hint for an unknown key of a train.json, with a space at the start: " In ddprun it is 'optimizer.lr'." The result
-// is empty if the name is not in the table. Upper and lower case are equal, and a dash equals an underscore.
+// Returns a hint for an unknown key of a train.json, with a space at the start, such as " In ddprun it is 'optimizer.lr'." The
+// result is empty if the name is not in the table. Upper and lower case are equal, and a dash equals an underscore.
 std::string hint_for_foreign_key(std::string_view name);
 
-// Returns a hint for an unknown option, which is passed without its dashes: ". In ddprun it is --nproc-per-node".
+// Returns a hint for an unknown option, which is passed without its dashes. An example is ". In ddprun it is
+// --nproc-per-node".
 std::string hint_for_foreign_option(std::string_view name);
 
 }  // namespace ddprun

@@ -3,9 +3,9 @@
 // directory. A lock contains a term: a number that increases with each start.
 //
 // The new lock must have the term of the job. If the term were higher, the checkpoint claim
-// (trainer/checkpoint/writer_claim.hpp) of the surviving workers would seem to belong to an earlier start. If the lock had no
-// term, the claim of a replacement worker would seem to belong to an earlier start. In both cases, workers would end with
-// "another start continues this run".
+// (trainer/checkpoint/writer_claim.hpp) of the surviving workers would seem older than the lock. If the lock had no term, the
+// claim of a replacement worker would seem older than the claims of the surviving workers. In both cases, workers would end
+// with "another start continues this run".
 //
 // A renamed directory still has its files. So the newest checkpoint is linked into the new directory. A recovery or the next
 // start can resume from this link. The files of an unmounted or removed directory are lost.

@@ -140,7 +140,7 @@ void make_directory(const fs::path& root) {
 bool rename_without_replacing(const fs::path& from, const fs::path& to) {
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
   // Some file systems, such as NFS, do not support the flag. The check and the rename are then separate steps, but the run
-  // directory's lock prevents another start from doing them at the same time.
+  // directory's lock prevents another invocation of ddprun from doing them at the same time.
   if (errno == EINVAL || errno == ENOSYS) {
     std::error_code ignored;
     if (fs::exists(fs::symlink_status(to, ignored))) {
@@ -323,7 +323,7 @@ void read_latest(RunState& state, const TrainConfig& config) {
       (state.notes.empty() ? "" : "\n") + ("the newest checkpoint is damaged: " + damage + "; " + taken) + " is used instead";
 }
 
-// Returns true if no start in this directory has reached its first step, usually because of a wrong path in the config. In
+// Returns true if no training in this directory has reached its first step, usually because of a wrong path in the config. In
 // this case, no result depends on the old config. run.json is written when training starts, so a directory with run.json
 // counts as trained. Even if it has no checkpoint, nodes may have copies of checkpoints.
 bool is_untrained(const RunLayout& layout, const std::vector<std::string>& names) {
@@ -357,7 +357,8 @@ RunState open_run_directory(const fs::path& root, const TrainConfig& config, Fre
   refuse_foreign(layout, names_in(layout.root));
   Descriptor lock(take_run_lock(layout.root));
 
-  // The directory is locked now, so its content is read again. If no start has trained a step, --fresh renames nothing.
+  // The directory is locked now, so its content is read again. If no training step has ever run in it, --fresh renames
+  // nothing.
   if (fresh == FreshStart::kRename && !is_untrained(layout, names_in(layout.root))) {
     // If the run directory is a link, the link stays. Its target folder is renamed, and created again.
     const fs::path directory = fs::is_symlink(layout.root) ? fs::canonical(layout.root) : layout.root;

@@ -34,12 +34,12 @@ struct RunState {
   RunLayout layout;
   // descriptor of the lock file (flock, CLOEXEC); the agent or guardian keeps it open as long as a worker may write
   int lock_fd = -1;
-  bool resumed = false;                     // true if an earlier start of ddprun has left a config.json
+  bool resumed = false;                     // true if the directory has a config.json from an earlier invocation of ddprun
   std::optional<std::int64_t> latest_step;  // step of the newest checkpoint whose files have the right sizes
   bool finished = false;   // true if the newest checkpoint is at the last step of this config, or early stopping ended the run
   std::string renamed_to;  // after --fresh: the new name of the old directory; empty if it was not renamed
-  // Notes for the console, one line each: the changed keys; and, if the run is finished, the damage to any checkpoint that is
-  // newer than the last valid checkpoint.
+  // Notes for the console, one line each. They list the changed keys. If the run is finished, they also list damaged
+  // checkpoints that are newer than the last valid checkpoint.
   std::string notes;
 };
 

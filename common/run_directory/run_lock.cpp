@@ -30,8 +30,8 @@ using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kGuardianTime{5};  // time that the guardian of a killed agent may take to end the workers
-// run_lock_is_held() takes a shared lock for a moment without recording itself in the file. So a lock without a known holder is
-// reported only after this time.
+// run_lock_is_held() takes a shared lock for a moment, and does not write its process id to the lock file. So a lock without a
+// known holder may belong to such a call. It is reported only if it lasts longer than this time.
 constexpr std::chrono::seconds kInstant{1};
 constexpr std::chrono::milliseconds kBetweenTries{20};
 
@@ -148,7 +148,7 @@ int take_run_lock(const std::filesystem::path& root) {
   while (true) {
     Descriptor lock = open_lock_file(file);
     if (::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) {
-      if (!is_same_file(lock.get(), file)) continue;  // another start with --fresh may have renamed the directory
+      if (!is_same_file(lock.get(), file)) continue;  // another invocation with --fresh may have renamed the directory
       write_next_holder(lock.get(), root, file);
       return lock.release();
     }

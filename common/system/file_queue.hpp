@@ -46,7 +46,7 @@ class FileQueue {
   // The longest time that the owner may block. A longer block could delay other events, such as the renewal of a lease.
   static constexpr std::chrono::milliseconds kMaxBlock{200};
 
-  // Waits until all earlier work is done, at most for `limit`. Returns false after a timeout. After a timeout, further calls
+  // Waits until all earlier work is done, for at most `limit`. Returns false after a timeout. After a timeout, further calls
   // return false immediately until that work is done. So if several calls follow each other, only the first one waits.
   bool wait_for(std::chrono::milliseconds limit);
 

@@ -11,7 +11,7 @@ namespace ddprun {
 
 struct NameAnswer {
   std::vector<std::string> addresses{};  // numeric addresses in the resolver's order
-  std::string error{};                   // the reason if there is no address: "Name or service not known"
+  std::string error{};                   // the reason if there is no address, such as "Name or service not known"
 };
 
 class NameLookup {

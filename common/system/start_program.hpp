@@ -10,8 +10,9 @@
 namespace ddprun {
 
 // Starts command[0], which must be a path. Its standard input is empty, and the two descriptors become its standard output and
-// error. The child leads a process group, so that all of its processes can be killed together. It blocks no signal, even if the
-// caller does. On success, returns 0 and sets `pid` to the child, which the caller must reap. On failure, returns the errno.
+// error. The child leads a process group, so that all of its processes can be killed together. The child blocks no signal,
+// even if the caller does. On success, returns 0 and sets `pid` to the child, which the caller must reap. On failure, returns
+// the errno.
 int start_program(const std::vector<std::string>& command, int standard_output, int standard_error, pid_t& pid);
 
 // These functions change a set of children. The code that has started a child of this set reaps it by its pid. If this process

@@ -21,18 +21,18 @@ bool is_utf8_text(std::string_view text);
 // true for the texts in `also` (data.missing_values), which must match exactly. Expects a trimmed cell.
 bool is_missing(std::string_view cell, const std::vector<std::string>& also);
 
-// Returns the number in the cell if it is finite in float32. Commas may separate groups of three digits before the point:
-// "1,234.5". A plus sign is accepted. Returns nullopt for any other text. Expects a trimmed cell.
+// Returns the number in the cell if it is finite in float32. Commas may separate groups of three digits before the decimal
+// point: "1,234.5". A plus sign is accepted. Returns nullopt for any other text. Expects a trimmed cell.
 std::optional<double> number_in(std::string_view cell);
 
 // Returns true for "true" and "yes", and false for "false" and "no", in upper or lower case. Returns nullopt for any other
 // text.
 std::optional<bool> truth_in(std::string_view cell);
 
-// Returns the days since 1970-01-01 for a date in ISO 8601: "2024-02-29" or "2024/02/29". A time may follow:
-// "2024-02-29T13:45", "2024-02-29 13:45:10.5Z", "...+01:00". The time is added as a fraction of a day, and the offset of the
-// time zone is subtracted. Returns nullopt for any other text, for a day that does not exist, and for years outside 1 to 9999.
-// Expects a trimmed cell.
+// Returns the days since 1970-01-01 for a date in ISO 8601, such as "2024-02-29" or "2024/02/29". A time may follow, as in
+// "2024-02-29T13:45", "2024-02-29 13:45:10.5Z" and "...+01:00". The time is added as a fraction of a day, and the offset of
+// the time zone is subtracted. Returns nullopt for any other text, for a day that does not exist, and for years outside 1 to
+// 9999. Expects a trimmed cell.
 std::optional<double> date_in(std::string_view cell);
 
 // Returns the number of days from 1970-01-01 to the given day of the Gregorian calendar. `month` is 1 to 12. `day` may be

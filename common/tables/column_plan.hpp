@@ -9,8 +9,8 @@
 //   number, truth   (value - mean) / deviation; a missing value becomes the median, or for truth the more frequent value
 //   date            the day number, standardized; the sine and cosine of the day of the year; seven inputs for the weekday
 //   one_hot         one input for each category, 1 or 0; one more for missing values
-//   embedding       one code, from which the model looks up a vector: 0 for an unknown text, then the categories, then
-//   "missing"
+//   embedding       one code, from which the model looks up a vector: 0 for an unknown text, then the categories, and last the
+//                   code for a missing value
 //
 // A column of the first two kinds that has missing values in the training rows gets one more input: 1 if the value is missing.
 #pragma once
@@ -26,7 +26,7 @@ struct ColumnPlan {
   std::string name;
   Kind kind = Kind::kNumber;
   std::string reason{};  // why the column was left out, for users
-  double mean = 0;       // for kinds number, truth and date; also the next two members
+  double mean = 0;       // used for the kinds number, truth and date, like the next two members
   double variance = 0;   // if 0, the values are not divided by the deviation
   double median = 0;     // replaces a missing value
   // true if the training rows have missing values; the column then has an input for them
@@ -34,14 +34,15 @@ struct ColumnPlan {
   bool missing_if_invalid = false;        // for kind number: true if text counts as a missing value (data.as_number)
   std::vector<std::string> categories{};  // for kinds one_hot and embedding: the categories, sorted
   std::int64_t missing = 0;               // number of missing values in the training rows
-  std::int64_t different = 0;             // number of different texts in these rows; -1: too many to count
+  std::int64_t different = 0;             // number of distinct texts in these rows; -1: too many to count
   bool operator==(const ColumnPlan&) const = default;
 };
 
 struct TargetPlan {
   std::string name;
   bool is_class = false;
-  double mean = 0;                     // for a number: the mean of the target; the next member is for numbers too
+  // mean of the target over the training rows; this and the next member are used only if the target is a number
+  double mean = 0;
   double variance = 1;                 // above 0
   std::vector<std::string> classes{};  // names of the classes, in the order of their numbers
   std::int64_t most_frequent = 0;      // number of the most frequent class of the training rows
@@ -57,7 +58,7 @@ struct TablePlan {
 };
 
 inline constexpr std::int64_t kWeekdays = 7;
-inline constexpr std::int64_t kInputsOfDate = 3 + kWeekdays;  // the day, the sine, the cosine, and the weekdays
+inline constexpr std::int64_t kInputsOfDate = 3 + kWeekdays;  // the day number, the sine and cosine, and the weekdays
 
 // Returns the number of inputs of the column. The code of an embedded column does not count.
 std::int64_t plain_inputs(const ColumnPlan& column);
@@ -70,7 +71,7 @@ std::int64_t embedding_width(std::int64_t categories);
 std::int64_t resulting_inputs(const ColumnPlan& column);
 
 struct PlanWidth {
-  std::int64_t plain = 0;  // number of inputs before the codes
+  std::int64_t plain = 0;  // number of plain inputs, which precede the codes
   std::int64_t codes = 0;  // embedded columns
   std::int64_t all() const { return plain + codes; }
 };

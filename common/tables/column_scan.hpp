@@ -1,7 +1,7 @@
 // Collects the statistics of one column in one pass over the rows that are used for training. make_plan.cpp chooses the kind
 // of the column from these statistics. The code is pure: no I/O, no clock.
 //
-// Memory is bounded: 8 bytes for each number or date, and at most kMaxCategories different texts of at most kMaxCategoryBytes
+// Memory is bounded: 8 bytes for each number or date, and at most kMaxCategories distinct texts of at most kMaxCategoryBytes
 // bytes each.
 #pragma once
 
@@ -41,12 +41,12 @@ class ColumnScan {
   const std::vector<double>& date_values() const { return dates_; }
   std::int64_t true_cells() const { return true_cells_; }
 
-  // Returns the different texts of the cells that are not missing, in the order of their bytes. The result is empty if
+  // Returns the distinct texts of the cells that are not missing, in the order of their bytes. The result is empty if
   // too_many_texts() is true.
   std::vector<std::string> texts() const;
   std::int64_t count_of(const std::string& text) const;
   std::int64_t different() const { return static_cast<std::int64_t>(counts_.size()); }
-  // Returns true if there are more than kMaxCategories different texts, or if one text is longer than kMaxCategoryBytes.
+  // Returns true if there are more than kMaxCategories distinct texts, or if one text is longer than kMaxCategoryBytes.
   bool too_many_texts() const { return too_many_; }
 
   const Place& first_refused() const { return first_refused_; }

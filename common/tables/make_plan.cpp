@@ -22,7 +22,7 @@ constexpr std::int64_t kMaxClassNumbers = 100;
 struct ScannedTable {
   Names header;
   std::size_t target = 0;
-  std::vector<ColumnScan> columns;  // by their position in the header
+  std::vector<ColumnScan> columns;  // the columns, indexed by their position in the header
   std::int64_t rows = 0;
 };
 

@@ -3,14 +3,14 @@
 // the caller passes the file's content.
 //
 // The first rule that applies decides. Missing values do not count.
-//   1. The column is in one of these four keys.
+//   1. The column is listed in one of these four keys.
 //   2. The column has no name, or the name "Unnamed: 0": an index that pandas or R wrote. The column is left out.
-//   3. The column has no values, or only one different value and no missing value. The column is left out.
+//   3. The column has no values, or only one distinct value and no missing values. The column is left out.
 //   4. All values are numbers, truth values, or dates. The column is interpreted as this kind.
 //   5. A value has a decimal comma or a unit, or is a date with an unknown order of day and month. Or at least 90 % of the
 //      values, but not all, are numbers or dates. This is a problem that the user must solve.
-//   6. The values are text. The column is left out if it has more than 10 values and more than half of them are different,
-//      like names and identifiers. It is also left out if it has more than 10,000 different values. With up to 32 different
+//   6. The values are text. The column is left out if it has more than 10 values and more than half of them are distinct,
+//      like names and identifiers. It is also left out if it has more than 10,000 distinct values. With up to 32 distinct
 //      values it becomes one-hot, and with more values an embedding.
 //
 // A table often has several problems. A user should not have to start a run once for each problem. So the scan continues after
@@ -43,7 +43,7 @@ struct PlanResult {
 PlanResult make_plan(std::string_view text, const std::string& file, const TrainConfig& config,
                      const std::function<bool(std::int64_t)>& used = {});
 
-// Returns the error message with all problems of `file` and the interpretation of its columns.
+// Returns the error message. It contains all problems of `file`, and how each column was interpreted.
 std::string problems_text(const PlanResult& result, const std::string& file);
 
 }  // namespace ddprun

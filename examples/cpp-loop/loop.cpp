@@ -1,5 +1,5 @@
 // A training loop of your own with parts of ddptrain: any number of workers fit a curve. If a worker is killed, no step is
-// lost. After a SIGTERM the job saves and ends, and the next start resumes.
+// lost. After a SIGTERM the job saves and ends, and the next invocation resumes from its checkpoint.
 //
 //   ddprun --nproc-per-node 2 --max-restarts 3 build/myloop STEPS
 //   torchrun --nproc-per-node 2 --no-python build/myloop STEPS

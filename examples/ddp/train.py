@@ -12,7 +12,7 @@ rank, world = dist.get_rank(), dist.get_world_size()
 
 torch.manual_seed(0)  # all ranks generate the same data
 points = torch.rand(2048, 2) * 2 - 1
-classes = (points.square().sum(1) < 0.6).long()  # inside or outside of a circle
+classes = (points.square().sum(1) < 0.6).long()  # the class of a point: inside or outside of a circle
 data = TensorDataset(points, classes)
 sampler = DistributedSampler(data, seed=0)  # each rank gets its own share
 loader = DataLoader(data, batch_size=32, sampler=sampler)

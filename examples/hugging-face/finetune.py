@@ -41,7 +41,7 @@ trainer = Trainer(model, arguments, train_dataset=samples[:48], eval_dataset=sam
                   compute_metrics=lambda found: {"accuracy": float((found.predictions.argmax(1) == found.label_ids).mean())},
                   callbacks=[integrations.hugging_face()])  # reports steps, and saves when the job is stopped
 trainer.train(resume_from_checkpoint=get_last_checkpoint("out") if os.path.isdir("out") else None)
-if trainer.state.global_step == trainer.state.max_steps:  # not if the job was stopped
+if trainer.state.global_step == trainer.state.max_steps:  # false if the job was stopped
     result = trainer.evaluate()
     if trainer.is_world_process_zero():
         print(f"test accuracy {result['eval_accuracy']:.1%}, loss {result['eval_loss']:.4f}", flush=True)

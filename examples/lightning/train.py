@@ -27,7 +27,7 @@ class Classifier(LightningModule):
 
 def points(count: int, seed: int) -> TensorDataset:
     inputs = torch.rand(count, 2, generator=torch.Generator().manual_seed(seed)) * 2 - 1
-    return TensorDataset(inputs, (inputs.square().sum(1) < 0.6).long())  # inside or outside of a circle
+    return TensorDataset(inputs, (inputs.square().sum(1) < 0.6).long())  # the class of a point: inside or outside of a circle
 
 
 seed_everything(0, verbose=False)

@@ -1,4 +1,5 @@
-"""Saves and ends when the job is preempted, and continues from there at the next start. `train.py preempt` preempts itself at step 30."""
+"""Saves its state and ends when the job is preempted. The next invocation continues from the saved state. `train.py preempt`
+preempts itself at step 30."""
 
 import os
 import signal
@@ -14,7 +15,7 @@ STEPS, SAVED = 100, "saved.pt"
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 torch.manual_seed(0)
-weights = torch.tensor([[1.0], [-2.0], [3.0], [0.5]])  # the model learns these
+weights = torch.tensor([[1.0], [-2.0], [3.0], [0.5]])  # the model learns these weights
 model = DistributedDataParallel(torch.nn.Linear(4, 1))
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
 
@@ -38,7 +39,7 @@ def save():
 
 for n in range(done + 1, STEPS + 1):
     with ddprun.stop_at_step(save):  # after a SIGTERM to the job, all ranks stop after the same step
-        torch.manual_seed(1000 * n + rank)  # the same data after a restart
+        torch.manual_seed(1000 * n + rank)  # gives the same data after a restart
         inputs = torch.randn(32, 4)
         loss = (model(inputs) - inputs @ weights).square().mean()
         optimizer.zero_grad()

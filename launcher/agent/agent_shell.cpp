@@ -108,8 +108,8 @@ void AgentShell::save_and_stop(const agent_event::AgentFailed& failure) {
   feed(failure);
 }
 
-// Publishes RunEnded, as at every end of the job, so that the console and the report contain it. The guardian kills the workers
-// when it exits.
+// Publishes RunEnded, so that the console and the report show the end of the job. The guardian kills the workers when it
+// exits.
 void AgentShell::end_by(const agent_event::AgentFailed& failure) {
   exit_code_ = failure.exit_code;
   io_.stop();

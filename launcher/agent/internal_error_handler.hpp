@@ -27,7 +27,7 @@ class InternalErrorHandler {
  public:
   struct Agent {
     virtual bool is_over() const = 0;                    // true once the job's exit code is known
-    virtual std::vector<int> running_ranks() const = 0;  // local ranks of workers whose processes run
+    virtual std::vector<int> running_ranks() const = 0;  // local ranks of workers whose processes are running
     virtual bool may_save() const = 0;  // false after AgentState has ended the job, since the workers then no longer save
     virtual void save_and_stop(const agent_event::AgentFailed& failure) = 0;
     virtual void end_by(const agent_event::AgentFailed& failure) = 0;  // ends everything immediately

@@ -77,7 +77,7 @@ class OutputReader {
 
  private:
   // Returns the number of pipes that this stream has had. A callback stores this number when it is registered. If the number
-  // has changed when it runs, its pipe was replaced, and it does nothing.
+  // has changed when the callback runs, its pipe was replaced, and the callback does nothing.
   int adopted(int rank, Stream stream) const { return of_rank(adopted_, rank)[static_cast<std::size_t>(stream)]; }
   Pipe& pipe(int rank, Stream stream) { return of_rank(pipes_, rank)[static_cast<std::size_t>(stream)]; }
   int unread(int rank, Stream stream) const;

@@ -29,7 +29,7 @@ class SlowStop {
     std::chrono::milliseconds repeat{1'000};       // time after which a SIGINT that may be lost is sent again
   };
   struct Agent {
-    virtual std::vector<pid_t> worker_pids() const = 0;  // returns pids, index: local rank; 0: the process has ended
+    virtual std::vector<pid_t> worker_pids() const = 0;  // returns pids, indexed by local rank; 0: the process has ended
     // SlowStop calls this at most once per round.
     virtual void report_slow_stop(double seconds, std::vector<StopIsSlow::Awaited> awaited) = 0;
     virtual void feed(const AgentEvent& event) = 0;  // `event` is always WorkerStuck; called at most once per process

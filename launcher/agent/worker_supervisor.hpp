@@ -60,7 +60,7 @@ class WorkerSupervisor {
   void start(WorkerSettings settings);
   // Removes a lost worker, so that another process can get its rank.
   void free_rank(int rank, const OutputRound& round);
-  // Makes the standby with this number the worker of `rank`. Call free_rank() first.
+  // Turns the standby with this number into the worker of `rank`. Call free_rank() first.
   void take_over(int rank, int standby);
   // Starts a standby (a process that waits for a rank). For a script it is a spare interpreter. Throws InternalError or
   // std::system_error.
@@ -72,7 +72,7 @@ class WorkerSupervisor {
   std::size_t size() const { return workers_.size(); }
   WorkerProcess& at(int rank) { return of_rank(workers_, rank); }
   const std::vector<WorkerProcess>& all() const { return workers_; }
-  std::vector<pid_t> pids() const;  // index: local rank; 0: the process does not run
+  std::vector<pid_t> pids() const;  // indexed by local rank; 0: the process does not run
   std::vector<int> running() const;
   // Call this when the process of a rank has exited or could not be started.
   const WorkerProcess& ended(int rank);

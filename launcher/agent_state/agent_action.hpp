@@ -23,8 +23,8 @@ struct StartRound {
   RestartFacts facts = {};       // why the job was restarted; in a multi-node job the coordinator sends these facts
   std::vector<int> spares = {};  // scripts only: numbers of the spare interpreters that become the workers of ranks 0, 1, ...
 };
-// Starts the next round on a node whose surviving workers wait with their state (see Hold). A StartWorker follows for each rank
-// without a worker.
+// Starts the next round on a node whose surviving workers have kept their state (see Hold). A StartWorker follows for each
+// rank without a worker.
 struct ContinueRound {
   int round = 0;
   int restart_count = 0;
@@ -88,11 +88,12 @@ struct ReportFailure {
   FailedRound record;
   bool others_stay = false;  // true: the state of the other workers is valid, so they can continue with it
 };
-// Reports that all workers of the round on this node have exited or wait with their state. kDone: all exited with code 0.
+// Reports that all workers of the round on this node have exited or are held. kDone: all exited with code 0.
 struct ReportRoundOver {
   enum class How { kDone, kSaved, kEnded } how = How::kEnded;
-  std::optional<int> leaves_with{};  // exit code with which this node leaves the job, because its device has failed
-  bool holds = false;                // true: a stop interrupted live recovery, and workers of this node wait with their state
+  // Set only if this node leaves the job because its device has failed. The value is the exit code of the node.
+  std::optional<int> leaves_with{};
+  bool holds = false;  // true: a stop interrupted live recovery, and this node has held workers
 };
 struct ReportSignal {
   int signal = 0;

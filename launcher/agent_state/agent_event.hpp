@@ -97,7 +97,7 @@ struct TimerFired {
 struct AgentFailed {
   int exit_code = 0;
   std::string why;
-  std::vector<int> running;  // local ranks of workers whose processes run
+  std::vector<int> running;  // local ranks of workers whose processes are running
 };
 // The round has ended completely: no worker runs, all output pipes are closed, and the agent need not wait for any leftover
 // process.
@@ -124,7 +124,8 @@ struct StopOrdered {
   std::optional<double> unanswered_s{};
   bool hold = false;  // true: workers that can keep their state wait for the next round instead of stopping
 };
-// No round can use the state of this node's held workers (which wait with their state), so they must stop.
+// No round can use the state of this node's held workers, so they must stop. (Held workers keep their state and wait for the
+// next round.)
 struct HeldDismissed {
   std::string why;
 };
@@ -137,7 +138,7 @@ struct SaveOrdered {
 struct StepAgreed {
   std::int64_t step = 0;
 };
-// The coordinator has ended the job. Workers of this node that wait with their state are stopped first.
+// The coordinator has ended the job. The agent first stops the held workers of this node.
 struct JobEnded {
   int exit_code = 0;
   std::string why;

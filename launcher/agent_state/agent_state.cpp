@@ -299,9 +299,9 @@ void AgentState::worker_gone(int rank) {
   gone.stuck.reset();  // this worker counted as unkillable, but it has exited now
   standbys_.release(gone);
   round_.note_end(gone);
-  // If a worker exits with 0 during a regroup, its rank is empty. So the new group cannot form, and the regroup ends. During a
-  // save, a worker that exits with 0 or kPreempted no longer takes part in the agreement on a step. After any other exit the
-  // remaining workers are stopped.
+  // If a worker exits with 0 during a regroup, its rank has no worker. So the new group cannot form, and the regroup ends.
+  // During a save, a worker that exits with 0 or kPreempted no longer takes part in the agreement on a step. After any other
+  // exit the remaining workers are stopped.
   if (phase_ == Phase::kRunning && gone.has_failed()) {
     lose(rank);
   } else if (phase_ == Phase::kRunning && recovery_.is_pending()) {
@@ -316,7 +316,8 @@ void AgentState::worker_gone(int rank) {
 
   if (!workers_.live().empty()) return;
   if (workers_.stuck()) return end_job();
-  // Held workers (which wait with their state) stay in phase kHolding: the next round starts the lost workers again.
+  // Held workers have kept their state and wait for the next round, which starts the lost workers again. So the phase stays
+  // kHolding.
   if (phase_ != Phase::kHolding && phase_ != Phase::kSweeping) become_sweeping();
 }
 
@@ -348,7 +349,7 @@ void AgentState::cut_off(double unanswered_s) {
   kill_all();
 }
 
-// Handles the first signal that stops the job. It is not called for further signals.
+// Handles the first signal that stops the job. This function is not called for further signals.
 void AgentState::stop_job(int signal, StopRequested::Effect effect) {
   turn_.emit(StopRequested{signal, effect, turn_.now.realtime_ns});
   stop_.signal = signal;
@@ -530,7 +531,7 @@ void AgentState::handle(const agent_event::RoundReleased& event) {
   publish_verdict(held ? RoundFailed::Decision::kRegroup : RoundFailed::Decision::kRestart, why);
   round_.set_release(event);
   workers_.set_first_rank(event.rank_offset);
-  if (event.round > 1) workers_.note_training();  // this node may have joined a job that had already trained
+  if (event.round > 1) workers_.note_training();  // this node may have joined a job that has run training steps before
   return held ? continue_round() : start_round();
 }
 
@@ -553,8 +554,8 @@ void AgentState::handle(const agent_event::StopOrdered& event) {
   }
 }
 
-// If `held` is set, no round follows for the workers that wait with their state, so they save. A node without such workers
-// reports the end of its round immediately, and the coordinator orders another node to save.
+// If `held` is set, no round follows for the held workers, so they save their state. A node without held workers reports the
+// end of its round immediately, and the coordinator orders another node to save.
 void AgentState::handle(const agent_event::SaveOrdered& event) {
   if (event.held) {
     std::set<int> waiting;
@@ -630,8 +631,8 @@ void AgentState::publish_verdict(RoundFailed::Decision decision, const std::stri
 
 // ---- holding ----
 
-// Holds the surviving workers after the loss of `rank`: they leave their group and wait with their state. Returns false if they
-// must be stopped instead.
+// Holds the surviving workers after the loss of `rank`: they leave their process group, keep their state and wait for the next
+// round. Returns false if they must be stopped instead.
 bool AgentState::hold_after(int rank) {
   if (!settings_.is_member() || !can_regroup() || workers_.live().empty() || !others_may_stay(rank)) return false;
   const Failure failure = worker_failure(workers_, rank);

@@ -34,8 +34,8 @@
 //
 // In a multi-node job the coordinator starts rounds, decides on restarts and ends the job. The agent of each node reports to it
 // and carries out its orders (rendezvous/member/member.hpp, launcher/network/job_link.hpp). After a loss, the coordinator sends
-// the new ranks only with the next round. Until then the surviving workers are held: they leave their process group and wait
-// with their state.
+// the new ranks only with the next round. Until then the surviving workers are held: they leave their process group, keep
+// their state and wait.
 //
 // AgentState contains the transitions. State with a shorter lifetime, and code that does not depend on the phase, are in
 // separate classes:
@@ -82,7 +82,8 @@ class AgentState {
 
   // Returns the number of the first round since ddprun was started, as shown in messages.
   int first_round() const { return settings_.first_round; }
-  // Returns true while workers run and are neither being stopped nor held. Only then does missing progress indicate a hang.
+  // Returns true while workers run and are neither being stopped nor held. Only in this state does missing progress indicate a
+  // hang.
   bool at_work() const { return phase_ == Phase::kRunning; }
   // Returns true after on() has returned the action Finish.
   bool finished() const { return phase_ == Phase::kFinished; }

@@ -1,6 +1,6 @@
-// The held workers of one node in a multi-node job. After the loss of another worker, they have left their process group and
-// wait with their state for the next round. The agent has already reported to the coordinator that the round has ended on this
-// node. AgentState decides when workers are held. The code is pure: no I/O, no clock.
+// The held workers of one node in a multi-node job. After the loss of another worker, they have left their process group. They
+// keep their state and wait for the next round. The agent has already reported to the coordinator that the round has ended on
+// this node. AgentState decides when workers are held. The code is pure: no I/O, no clock.
 //
 // The coordinator's message RoundReleased starts the next round and contains the new ranks. The agent then starts the missing
 // workers, and all form a new group. The wait has no time limit, because the coordinator or its successor sends either this

@@ -102,13 +102,13 @@ class LiveRecovery {
   // Returns the running ranks, which keep their workers if the lost ranks are replaced. The result is empty if any rank has
   // already finished, since the group would never be complete.
   std::set<int> others() const;
-  // Returns the running ranks of the pending regroup that have the state, or may still report that they do.
+  // Returns the running ranks of the pending regroup that have the state, or have not yet reported whether they have it.
   std::set<int> survivors() const;
 
   // Starts a regroup: the ranks in `alive` keep their workers, and rank `lost` gets another process.
   void replace(int lost, const std::set<int>& alive, int generation);
-  // Starts a regroup for a node's next round in a multi-node job. Its held workers (which waited with their state) continue,
-  // and the other ranks get new processes.
+  // Starts a regroup for a node's next round in a multi-node job. The held workers of the node continue with the state that
+  // they kept, and the other ranks get new processes.
   void continue_held(std::chrono::steady_clock::time_point lost_at);
   // Handles another loss during a regroup. Returns true if the same regroup replaces this rank as well.
   bool absorb(int rank);

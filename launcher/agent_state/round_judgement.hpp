@@ -15,12 +15,12 @@ namespace ddprun {
 
 // Classes of failures, in order of priority. The first cause is the earliest failure in the first class that is not empty.
 enum class Blame {
-  kFailed,  // hangs, or failed before it was ordered to stop
-  // Failed after the order to stop, but for another reason: it reported an error, or its signal or exit code cannot come from
-  // the stop.
+  kFailed,  // the worker hangs, or failed before it was ordered to stop
+  // The worker failed after the order to stop, but for another reason: it reported an error, or its signal or exit code cannot
+  // come from the stop.
   kFailedWhileStopped,
   kLostPeer,  // reported that the connection to another worker was lost
-  kStopped,   // exited because it was ordered to stop
+  kStopped,   // the worker exited because it was ordered to stop
 };
 
 Blame blame_of(const WorkerRecord& worker, bool has_channel);

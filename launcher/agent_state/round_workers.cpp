@@ -63,7 +63,7 @@ void RoundWorkers::end_all_except(const std::vector<int>& running) {
 void RoundWorkers::note(int rank, const channel::FromWorker& message) {
   WorkerRecord& sender = at(rank);
   const auto reached = [&sender](std::int64_t step) { sender.step = std::max(sender.step, step); };
-  // a standby's Hello may arrive after it became a worker, so it proves nothing
+  // a standby's Hello may arrive after the standby became a worker, so a Hello proves nothing
   if (!std::holds_alternative<channel::Hello>(message)) sender.has_sent_message = true;
   std::visit(Overloaded{[&](const channel::Hello& hello) { on_hello(rank, hello); },
                         [&](const channel::SavesOnStop&) { sender.saves_on_stop = true; },

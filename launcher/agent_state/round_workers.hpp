@@ -22,7 +22,7 @@ class RoundWorkers {
 
   // ---- processes ----
 
-  void start(int rank);  // a new process gets this rank
+  void start(int rank);  // call this when a new process was started for this rank
   void start_all();
   // Call this when the worker has exited or could not be started. Returns false if this was recorded before.
   bool end(const agent_event::WorkerExited& event);
@@ -34,7 +34,7 @@ class RoundWorkers {
   void note(int rank, const channel::FromWorker& message);
   // Records the evidence of a hang. Returns the running ranks that cause it.
   std::vector<int> note(const agent_event::HangFound& event);
-  // Records that the job has trained, or may have trained, in this or an earlier round.
+  // Records that the job has run training steps, or may have run some, in this or an earlier round.
   void note_training() { has_trained_ = true; }
 
   // ---- orders ----
@@ -59,9 +59,9 @@ class RoundWorkers {
   // Returns true after any worker has sent Regroupable. All workers run the same program, so this is true for all of them and
   // for all later rounds.
   bool regroupable() const { return regroupable_; }
-  // Returns true if the workers run ddptrain or a program with ddprun's C++ library, and this command line has trained before.
-  // A usage error that occurs later must then have another cause (Cause::kLateUsage). Always false for a plain script, whose
-  // usage errors always count as usage errors.
+  // Returns true if the workers run ddptrain or a program with ddprun's C++ library, and this job has run training steps
+  // before. A usage error that occurs later must then have another cause (Cause::kLateUsage). Always false for a plain script,
+  // whose usage errors always count as usage errors.
   bool have_trained() const { return has_trained_ && (settings_.workers_have_channel || regroupable_); }
   std::int64_t newest_checkpoint() const { return newest_checkpoint_; }
 

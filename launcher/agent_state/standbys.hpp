@@ -45,7 +45,7 @@ class Standbys {
   bool wanted() const { return wanted_ > 0; }
   bool any() const { return !waiting_.empty(); }
 
-  // Returns the numbers of the standbys that the caller must start now. Empty during a pause.
+  // Returns the numbers of the standbys that the caller must start now. The list is empty during a pause.
   std::vector<int> start_missing(Clock::time_point now) {
     std::vector<int> started;
     while (static_cast<int>(waiting_.size()) < wanted_ && now >= not_before_ && loading() < max_loading_) {

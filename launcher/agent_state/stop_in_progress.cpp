@@ -25,7 +25,7 @@ void StopInProgress::order_save(const std::vector<int>& ranks) {
 }
 
 void StopInProgress::on_ready(int rank, std::int64_t started) {
-  // If the agreed step is already known, the rank has not received it, and repeats its reply.
+  // If the agreed step is already known, the rank repeats its reply because it has not received the step.
   if (round.agreed_step) return send_agreed_step({rank});
   existing(round.agreement, "a worker is ready to save, but no save is in progress").ready(rank, started);
   announce_step();

@@ -42,7 +42,7 @@ class StopAgreement {
   void ready(int rank, std::int64_t started) {
     if (awaited_.erase(rank) > 0) started_.emplace(rank, started);
   }
-  // Call this when the rank has finished the job or is about to. Its reply is then not needed.
+  // Call this when the rank has finished the job or is about to finish it. Its reply is then not needed.
   void left(int rank) { awaited_.erase(rank); }
 
   // Returns the agreed step, which does not change once it is known. Returns nullopt while a reply is missing, and also if all
@@ -88,8 +88,9 @@ class StopInProgress {
   // Orders the workers in `ranks` to agree on a step and save. If the stop was deferred until a regroup ended, the time for the
   // save is shorter by this delay.
   void order_save(const std::vector<int>& ranks);
-  void on_ready(int rank, std::int64_t started);  // StopReady of a rank: the number of steps that it has started
-  void leave(int rank);                           // the rank has finished or saved, so its StopReady is not awaited
+  // Call this for each StopReady message. `started` is the number of steps that the rank has started.
+  void on_ready(int rank, std::int64_t started);
+  void leave(int rank);  // the rank has finished or saved, so its StopReady is not awaited
   void agree_on(std::int64_t step);
   // Sends the Stop message again. Call this when a worker reports a signal although it is already stopping.
   void repeat_order(int rank, channel::Stop::Mode mode);

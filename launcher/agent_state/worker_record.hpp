@@ -17,16 +17,18 @@ struct WorkerRecord {
   bool live = false;
   bool got_hello = false;
   bool has_sent_message = false;  // the worker has sent a message other than Hello
-  bool refused = false;           // the worker's protocol version is incompatible, or it exited with 0 and sent no message
-  bool saves_on_stop = false;     // the script has sent SavesOnStop: it can save when it is ordered to stop
-  bool saves_now = false;         // the script has reached the agreed step and has started to save
+  // true if the worker has an incompatible protocol version, or has exited with code 0 without any message
+  bool refused = false;
+  bool saves_on_stop = false;  // the script has sent SavesOnStop: it can save when it is ordered to stop
+  bool saves_now = false;      // the script has reached the agreed step and has started to save
   std::optional<int> standby;  // number of the standby or spare interpreter that became this worker; nullopt for a new process
   bool has_trained = false;    // this process has entered the training phase (channel::Phase::kRunning)
   bool reported_done = false;
   bool stop_requested = false;  // the agent ordered the worker to stop before it exited
   std::int64_t stop_requested_ns = 0;
-  bool killed = false;     // the agent has sent SIGKILL
-  bool abandoned = false;  // The other ranks save without this worker. It has no newer state than they have.
+  bool killed = false;  // the agent has sent SIGKILL
+  // The other ranks save without this worker. Its state is not newer than the state of the other ranks.
+  bool abandoned = false;
   std::int64_t pid = 0;
   std::int64_t step = -1;
   std::optional<channel::WorkerError> error;  // fatal error that the worker reported over its channel

@@ -30,7 +30,8 @@ std::string padded(std::string text, std::size_t width) {
   return text + "  ";
 }
 
-// The first row is the header. Columns are as wide as their widest entry; the last column is not padded.
+// Formats the rows as a table. The first row is the header. Columns are as wide as their widest entry; the last column is not
+// padded.
 std::string table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths(rows.front().size());
   for (const auto& row : rows) {
@@ -44,7 +45,7 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
-// True if `has` is true for at least one worker.
+// Returns true if `has` is true for at least one worker.
 bool has_any(const std::vector<json>& nodes, const std::function<bool(const json& worker)>& has) {
   return std::ranges::any_of(nodes, [&](const json& node) {
     const json workers = node.value("workers", json::array());
@@ -74,8 +75,8 @@ bool is_match(const RunningJob& job, const std::string& word) {
   return !run_dir.empty() && fs::equivalent(word, run_dir, error) && !error;
 }
 
-// True if all agents belong to one job. This is so if they use the same run directory, since only one job at a time can lock
-// it.
+// Returns true if all agents belong to one job. This holds if they use the same run directory, because only one job at a time
+// can lock it.
 bool are_of_one_job(const std::vector<RunningJob>& jobs) {
   const auto run_dir = [](const RunningJob& job) { return job.status.is_object() ? job.status.value("run_dir", "") : ""; };
   const std::string first = jobs.empty() ? std::string() : run_dir(jobs.front());

@@ -58,13 +58,13 @@ void answer_on_first_host(const SubcommandArguments& arguments, const std::strin
 // One line per job: pid, title, state, workers, time, run directory.
 std::string table_of(const std::vector<RunningJob>& jobs);
 
-// True if the job has several nodes and the request is not limited to this node.
+// Returns true if the job has several nodes and the request is not limited to this node.
 bool queries_all_nodes(const RunningJob& job, const JobRequest& request);
 
-// Human-readable status of the job and its workers. `nodes` contains the status of every node that answered, and must not be
-// empty.
+// Returns the human-readable status of the job and its workers. `nodes` contains the status of every node that answered, and
+// must not be empty.
 std::string status_text(const RunningJob& job, const std::vector<nlohmann::json>& nodes);
-// Human-readable status of all nodes, or of this node alone if no other node answers.
+// Returns the human-readable status of all nodes, or of this node alone if no other node answers.
 std::string status_of_all(const RunningJob& job, const ClusterAnswers& nodes);
 
 // Adds the prefix to each line. Each line in `lines` must end with '\n'.

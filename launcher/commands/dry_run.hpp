@@ -12,8 +12,8 @@ namespace ddprun {
 
 using VariableList = std::vector<std::pair<std::string, std::string>>;
 
-// The variables that rank 0 gets in addition to `inherited` (NAME=value). Values that become known only at the start are
-// replaced by a description.
+// Returns the variables that rank 0 gets in addition to `inherited` (NAME=value). Values that become known only at the start
+// are replaced by a description.
 VariableList environment_of_rank_0(const Plan& plan, const std::vector<std::string>& inherited);
 
 // `environment`: the variables that rank 0 gets in addition to the environment of the agent.

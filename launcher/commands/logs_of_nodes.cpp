@@ -1,8 +1,8 @@
 // Implementation of logs_of_nodes.hpp.
 //
-// Note: each node gets one query at a time. The next query is sent only after the node's previous answer has been printed. So a
-// slow reader of our stdout slows down the nodes' answers, and no node sends data that cannot be printed. A node answers these
-// queries in launcher/query/cluster/log_tailer.hpp.
+// Note: each node gets one query at a time. The next query is sent only after the node's previous answer has been printed. So
+// a slow reader of this command's stdout slows down the nodes' answers, and no node sends data that cannot be printed. The
+// code that answers these queries is in launcher/query/cluster/log_tailer.hpp.
 #include "launcher/commands/logs_of_nodes.hpp"
 
 #include <poll.h>
@@ -52,8 +52,9 @@ struct ShownNode {
   };
   std::string host;
   LocalRanks local_ranks;
-  bool here = false;         // true for the node of the agent on this machine
-  bool joined_late = false;  // the node joined the job after this command started, so its lines are shown from the first one
+  bool here = false;  // true for the node of the agent on this machine
+  // the node joined the job after this command started, so its log files are shown from their first line
+  bool joined_late = false;
   bool failed = false;
   bool is_away = false;
   json cursor;                                       // read position in the node's logs; null: nothing has been shown yet

@@ -57,7 +57,8 @@ bool is_same_file(const fs::path& one, const fs::path& other) {
   return one == other || (fs::equivalent(one, other, error) && !error);
 }
 
-// The report of a running job. Several agents of a job share a run directory, but only one of them writes its report.json.
+// Returns the path of the report of a running job. Several agents of a job share a run directory, but only one of them writes
+// its report.json.
 fs::path report_of_job(const RunningJob& job) {
   const fs::path run_dir = job.status.value("run_dir", "");
   std::error_code error;
@@ -188,8 +189,8 @@ class ReportFollower {
   }
 
  private:
-  // Updates text_. Reads the newest report from the agent that writes it, or else from its file. If both fail, text_ does not
-  // change.
+  // Updates text_. Reads the newest report from the agent that writes it. If that fails, reads the report file. If both fail,
+  // text_ does not change.
   void update_report() {
     std::optional<std::string> text = writes_report_ ? query_job(job_.socket, kReportRequest) : std::nullopt;
     // An agent of an earlier version does not know this request, so its answer is not a report.
@@ -215,7 +216,7 @@ class ReportFollower {
       query_gpus(job_, answers);
       nodes = answers.answers.empty() ? std::vector<json>{job_.status} : std::move(answers.answers);
       return missing_nodes_message(answers);
-    } catch (const UsageError& error) {  // the agent has too many queries
+    } catch (const UsageError& error) {  // the agent has refused the query, because it has too many others
       nodes = {job_.status};
       return error.what();
     }

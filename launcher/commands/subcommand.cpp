@@ -157,7 +157,7 @@ static_assert(kSubcommandFunctions.size() + 2 == kSubcommandTable.size(), "each 
 
 std::optional<int> run_subcommand(std::span<const std::string> args) {
   if (args.empty()) return std::nullopt;
-  if (args.front() == kPostStatusCommand && args.size() == 2) {  // started by an agent in a pod of Kubeflow
+  if (args.front() == kPostStatusCommand && args.size() == 2) {  // started by an agent in a Kubeflow pod
     print(post_kubeflow_status(args.back()));
     return 0;
   }

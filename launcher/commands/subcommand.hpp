@@ -17,7 +17,7 @@ namespace ddprun {
 
 // Returns a line such as "usage: ddprun ps [--json]".
 std::string usage_of(const SubcommandSpec& spec);
-// The text of `ddprun SUBCOMMAND --help`.
+// Returns the text of `ddprun SUBCOMMAND --help`.
 std::string help_of(const SubcommandSpec& spec);
 
 // The arguments of a subcommand, parsed as its row in kSubcommandTable (launcher/options/subcommand_names.hpp) specifies. A
@@ -30,25 +30,25 @@ class SubcommandArguments {
 
   bool help() const { return help_; }
   bool has(std::string_view option) const;
-  // Total number of times that these options were given.
+  // Returns how often these options were given in total.
   int count(std::span<const std::string_view> options) const;
-  // The last value of the option; nullopt if the option is not given, or if its optional value is not given. Throws UsageError
-  // if the value is empty, or a value that is not optional is missing: "--new needs a path".
+  // Returns the last value of the option; nullopt if the option is not given, or is given without its optional value. Throws
+  // UsageError if the value is empty, or a value that is not optional is missing ("--new needs a path").
   std::optional<std::string> value(std::string_view option, std::string_view expected = "a value") const;
-  // The last value of the option, as an integer from 0 to 10^9; nullopt if the option is not given. Throws UsageError for any
-  // other value.
+  // Returns the last value of the option, as an integer from 0 to 10^9; nullopt if the option is not given. Throws UsageError
+  // for any other value.
   std::optional<int> number(std::string_view option) const;
 
   // Returns the given options as words, such as "--rank=3", except the option `except`. A command line for another node
   // contains them.
   std::vector<std::string> option_words(std::string_view except) const;
 
-  // The arguments that are not options. With spec.takes_command: all arguments. With spec.starts_program: all arguments from
-  // the first one that is not an option, or all after "--".
+  // Returns the arguments that are not options. If spec.takes_command is true, these are all arguments. If spec.starts_program
+  // is true, these are all arguments from the first one that is not an option, or all after "--".
   const std::vector<std::string>& words() const { return words_; }
   void refuse_words(std::size_t from = 0) const;  // throws UsageError if there are more than `from` non-option arguments
-  // The only argument that is not an option; "" if there is none. `name`: its name in the usage text. Throws UsageError if the
-  // argument is empty or if there are several.
+  // Returns the only argument that is not an option; "" if there is none. `name`: its name in the usage text. Throws
+  // UsageError if the argument is empty or if there are several.
   std::string only_word(std::string_view name) const;
 
   // Throws UsageError with `problem`, followed by the usage text.
@@ -65,7 +65,7 @@ class SubcommandArguments {
   std::vector<GivenOption> options_;                                       // in the order of the command line
 };
 
-// Runs args[0] if it is a subcommand; returns nullopt otherwise. `join` is run by main().
+// Runs args[0] if it is a subcommand; returns nullopt otherwise. main() itself runs `join`.
 std::optional<int> run_subcommand(std::span<const std::string> args);
 
 int show_help(const SubcommandArguments& arguments);

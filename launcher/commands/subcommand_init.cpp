@@ -16,8 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The CMake option that a project needs to find an installed ddprun: " -DCMAKE_PREFIX_PATH=/home/ann/.local". Empty if this
-// program was not installed with `cmake --install`.
+// Returns the CMake option that a project needs to find an installed ddprun, such as "  -DCMAKE_PREFIX_PATH=/home/ann/.local".
+// The text is empty if this program was not installed with `cmake --install`.
 std::string prefix_option() {
   std::error_code error;
   const fs::path prefix = fs::read_symlink("/proc/self/exe", error).parent_path().parent_path();

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kBackupSuffix = ".before-ddprun";
 
-// True for a link to a file named ddprun in any folder, even if that file was removed.
+// Returns true for a link to a file named ddprun in any folder, even if that file was removed.
 bool leads_to_ddprun(const fs::path& link) {
   std::error_code error;
   return fs::is_symlink(fs::symlink_status(link, error)) && fs::read_symlink(link, error).filename() == "ddprun";

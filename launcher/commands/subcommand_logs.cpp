@@ -33,7 +33,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Polling interval if the folders cannot be watched, for example because the user's limit of inotify instances or watches is
+// Polling interval if the folders cannot be watched, for example because the user's limit on inotify instances or watches is
 // reached.
 constexpr int kPollMs = 500;
 
@@ -133,12 +133,14 @@ class Logs {
   int first_rank_;
   bool several_ = false;
   std::vector<int> ranks_;
-  using FileName = std::pair<fs::path, bool>;  // folder of the worker, and true for stderr: stdout sorts first
+  // folder of the worker, and true if the file contains stderr; stdout sorts first
+  using FileName = std::pair<fs::path, bool>;
   std::map<FileName, Shown> files_;
   std::set<fs::path> earlier_;  // worker folders of earlier rounds, whose files are not shown
 };
 
-// The folder of the newest run in a --log-dir, which has one folder for each run. Empty if there is none.
+// Returns the folder of the newest run in a --log-dir, which has one folder for each run. The path is empty if there is no
+// run.
 fs::path newest_run_in(const fs::path& log_dir) {
   fs::path newest;
   fs::file_time_type written = fs::file_time_type::min();
@@ -181,7 +183,8 @@ std::string no_logs_reason(const Logs& logs, const JobRequest& request) {
 
 void print_logs_of_this_machine(const Found& found, const JobRequest& request) {
   const bool follow = request.has("-f") && found.job;
-  const bool starts = found.job && found.job->status.value("state", "") == "starting";  // its files may not exist yet
+  // the log files of a starting job may not exist yet
+  const bool starts = found.job && found.job->status.value("state", "") == "starting";
   Logs logs(found.logs, request.rank, request.has("--stderr"), found.job ? first_rank_here(found.job->status) : 0);
   const int inotify = follow ? ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK) : -1;
   bool watched = follow && logs.watch(inotify);

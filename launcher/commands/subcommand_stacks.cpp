@@ -31,7 +31,7 @@ struct RunningWorker {
   long pid = 0;
 };
 
-// All workers that have not ended, or only the worker with --rank. Throws UsageError if there is none.
+// Returns all workers that have not ended, or only the worker with --rank. Throws UsageError if there is none.
 std::vector<RunningWorker> running_workers(const RunningJob& job, std::optional<int> rank) {
   if (number_of(job.status, "pid") != job.agent) {
     throw UsageError("the job runs in a container with its own process ids: run this command in that container");

@@ -18,7 +18,7 @@ inline std::size_t characters_in(std::string_view text) {
   return count;
 }
 
-// The first `columns` characters of a UTF-8 line, or the whole line if `columns` is 0.
+// Returns the first `columns` characters of a UTF-8 line, or the whole line if `columns` is 0.
 inline std::string_view cut_to_columns(std::string_view line, std::size_t columns) {
   if (columns == 0) return line;
   std::size_t end = 0;

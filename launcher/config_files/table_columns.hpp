@@ -8,8 +8,8 @@
 
 namespace ddprun {
 
-// The description, with a line end. Empty for other types of data, and for a table above 1 GiB, which is not read here. Throws
-// UsageError with all problems of the table.
+// Returns the description, which ends with a newline. The text is empty for other types of data, and for a table above 1 GiB,
+// which is not read here. Throws UsageError with all problems of the table.
 std::string table_columns_text(const TrainConfig& config);
 
 }  // namespace ddprun

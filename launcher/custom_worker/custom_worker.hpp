@@ -14,7 +14,7 @@ namespace ddprun {
 
 struct CustomWorker {
   std::filesystem::path program;  // an absolute path
-  std::string source;             // the option or key that names the program: "flag --worker"
+  std::string source;             // the option or key that names the program, such as "flag --worker"
   WorkerDescription description;
 };
 

@@ -2,8 +2,8 @@
 // check reports an error.
 //
 // The table has this order: programs and their versions, names and interfaces, limits, folders, GPUs, data.
-// launcher/doctor/nodes compares the nodes of a job. Checks that compute are not implemented yet: an all-reduce, a comparison
-// of results bit by bit.
+// launcher/doctor/nodes compares the nodes of a job. Checks that compute, such as an all-reduce or a bitwise comparison of
+// results, are not implemented yet.
 #pragma once
 
 #include <chrono>

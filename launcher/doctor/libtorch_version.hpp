@@ -1,5 +1,5 @@
-// The version of LibTorch with which a ddptrain was built. `ddprun version` shows it, and the doctor compares it between nodes.
-// It is read from the file: running ddptrain would load LibTorch, which takes time and may be missing.
+// Reads the version of LibTorch with which a ddptrain was built. `ddprun version` shows it, and `ddprun doctor` compares it
+// between nodes. It is read from the program file: running ddptrain would load LibTorch, which takes time and may be missing.
 #pragma once
 
 #include <filesystem>

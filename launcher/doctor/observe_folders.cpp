@@ -49,8 +49,8 @@ class TemporaryFile {
 
   const std::string& path() const { return path_; }
   int creation_error() const { return error_; }
-  // Writes and closes the file, since a file server or a quota may report an error only at the close. It does not call fsync,
-  // which takes seconds on a busy disk. Returns an errno, or 0.
+  // Writes and closes the file, since a file server or a quota may report an error only at the close. This function does not
+  // call fsync, which takes seconds on a busy disk. Returns an errno, or 0.
   int write(std::string_view text) {
     if (const int error = write_all(file_.get(), text); error != 0) return error;
     return ::close(file_.release()) == 0 ? 0 : errno;
@@ -76,13 +76,13 @@ void try_to_write(const fs::path& folder, FolderFacts& facts) {
 
 // ---- data ----
 
-// Limits of the sample. The sample serves to find files that cannot be read, not to measure the speed of the disk.
+// Limits of the sample. The purpose of the sample is to find files that cannot be read, not to measure the speed of the disk.
 constexpr int kMaxFiles = 256;
-constexpr int kMaxEntries = 20'000;  // entries of a folder tree that are listed
+constexpr int kMaxEntries = 20'000;  // maximum number of listed entries in a folder tree
 constexpr std::chrono::seconds kMaxTime{20};
 constexpr std::uint64_t kBlock = 256U << 10;
 
-// Regular files below `folder`, evenly chosen from the first kMaxEntries entries.
+// Returns regular files below `folder`, evenly chosen from the first kMaxEntries entries.
 std::vector<fs::path> sample_of_files(const fs::path& folder) {
   std::vector<fs::path> files;
   std::error_code error;

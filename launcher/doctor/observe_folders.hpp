@@ -15,7 +15,7 @@ namespace ddprun::doctor {
 
 FolderFacts observe_folder(const std::filesystem::path& path);
 
-// The folder for temporary files: TMPDIR, otherwise /tmp.
+// Returns the folder for temporary files: $TMPDIR, or /tmp if the variable is not set.
 std::string temporary_folder();
 
 // If `custom_program` is true, a worker program of the user reads the data, and the doctor reads no sample.

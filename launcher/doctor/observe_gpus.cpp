@@ -16,7 +16,7 @@
 namespace ddprun::doctor {
 namespace {
 
-// The records of the kernel log. Empty if this user may not read it, as in most containers.
+// Returns the records of the kernel log. The text is empty if this user may not read the log, as in most containers.
 std::string kernel_log() {
   constexpr std::size_t kMaxBytes = 16U << 20;  // larger than the kernel's buffer usually is
   const Descriptor log(::open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
@@ -24,7 +24,8 @@ std::string kernel_log() {
   std::array<char, 8192> record{};
   while (log.get() >= 0 && text.size() < kMaxBytes) {
     const ssize_t count = ::read(log.get(), record.data(), record.size());
-    if (count < 0 && (errno == EPIPE || errno == EINTR)) continue;  // EPIPE: the record was overwritten; the next one follows
+    // EPIPE: the record was overwritten; the next read() returns the next record
+    if (count < 0 && (errno == EPIPE || errno == EINTR)) continue;
     if (count <= 0) break;
     text.append(record.data(), static_cast<std::size_t>(count));
   }

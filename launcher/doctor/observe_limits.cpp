@@ -115,7 +115,7 @@ LimitFacts observe_limits() {
                    .has_infiniband = fs::exists("/dev/infiniband", ignored),
                    .processes_left = processes_left(),
                    .memory_bytes = memory_limit()};
-  // The kernel does not apply the limit of processes to a user with one of these capabilities.
+  // The kernel does not enforce RLIMIT_NPROC for a process that has one of these capabilities.
   if (!has_capability(kCapSysResource) && !has_capability(kCapSysAdmin)) facts.user_processes = limit_of(RLIMIT_NPROC);
   return facts;
 }
@@ -137,7 +137,7 @@ SharedMemoryFacts observe_shared_memory() {
 }
 
 ClockFacts observe_clock() {
-  struct timex state {};  // modes 0: only reads
+  struct timex state {};  // with `modes` 0, adjtimex() only reads
   const int result = ::adjtimex(&state);
   return {.unix_seconds = ::time(nullptr), .is_synchronised = result < 0 || (state.status & STA_UNSYNC) == 0};
 }

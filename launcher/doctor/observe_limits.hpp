@@ -18,8 +18,8 @@ TraceFacts observe_tracing();
 // Returns the number of bytes that new processes of this cgroup can use now. Returns nullopt if it is not known.
 std::optional<std::uint64_t> observe_free_memory();
 
-// The cgroup folders of this process, and whether ddprun can create cgroups for its workers there. The text is used only in
-// the doctor's table.
+// Describes the cgroup folders of this process, and whether ddprun can create cgroups for its workers there. Only the doctor's
+// table contains this text.
 std::string describe_cgroups();
 
 }  // namespace ddprun::doctor

@@ -32,7 +32,7 @@ bool is_useful_address(const sockaddr* address) {
 }
 
 std::vector<Interface> interfaces() {
-  constexpr std::size_t kMaxInterfaces = 4096;  // a machine that runs containers has some hundreds
+  constexpr std::size_t kMaxInterfaces = 4096;  // limit; a machine that runs containers has several hundred interfaces
   ifaddrs* first = nullptr;
   if (::getifaddrs(&first) != 0) return {};
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> list(first, ::freeifaddrs);

@@ -91,7 +91,8 @@ PythonFacts observe_python(const std::filesystem::path& python, Depth depth, con
   const ProgramOutput output =
       output_of({facts.path, "-c", imports ? kImportTorch : kFindTorch}, {.time = limit, .bytes = kMaxBytes});
   const std::string problem = problem_of(output, limit);
-  const auto lines = split(output.text, '\n');  // version, whether torch exists, its version, whether it sees a GPU
+  // lines: version of Python, whether torch exists, version of torch, whether torch detects a GPU
+  const auto lines = split(output.text, '\n');
   const auto line = [&](std::size_t i) { return i < lines.size() ? std::string(lines[i]) : std::string(); };
   facts.version = line(0);
   if (facts.version.empty()) {

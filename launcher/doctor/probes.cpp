@@ -27,7 +27,7 @@ constexpr std::size_t kMaxOutput = 1U << 20;
 
 struct Child {
   pid_t pid = -1;
-  Descriptor output;  // read end of the pipe; closed at its end
+  Descriptor output;  // read end of the pipe; closed after end of file
   std::string text;
   int start_error = 0;  // errno of pipe or fork
   bool is_late = false;
@@ -65,7 +65,7 @@ void detach_streams() {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);  // the parent ended before prctl()
   detach_streams();
-  // If this child can never be killed, the reader of an inherited pipe would wait for the pipe's end without a limit.
+  // If this child can never be killed, the reader of an inherited pipe would wait for end of file without a limit.
   if (result_pipe_of_this_process >= 0) ::close(result_pipe_of_this_process);
   result_pipe_of_this_process = output;
   write_all(output, json_lines_of(checks_of(probe)));
@@ -92,7 +92,8 @@ Child start_child(const Probe& probe) {
   return child;
 }
 
-// Reads the bytes that are available. Closes the pipe at its end, or if the child has written more bytes than checks can have.
+// Reads the bytes that are available. Closes the pipe at end of file, or if the child has written more than kMaxOutput bytes,
+// which no check does.
 void read_available(Child& child) {
   std::array<char, 16384> chunk{};
   for (;;) {

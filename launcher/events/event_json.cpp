@@ -30,7 +30,7 @@ void add_if(Json& object, const char* key, const std::optional<T>& value) {
   if (value) object[key] = *value;
 }
 
-// Returns a worker's message as JSON; null for messages that only the agent uses (store traffic and the like).
+// Returns a worker's message as JSON; null for messages that only the agent uses (such as requests to the store).
 Json worker_message_json(const channel::FromWorker& message) {
   return std::visit(
       Overloaded{

@@ -18,7 +18,7 @@ std::string event_json_line(const RunEvent& event);
 // Returns the line {"event":"output","rank":1,"stream":"stderr","line":"..."}, with '\n' at its end.
 std::string output_json_line(int rank, Stream stream, std::string_view line);
 
-// Returns the line {"event":"usage_error","exit_code":2,"message":"..."}, with '\n' at its end. It reports an error that
+// Returns the line {"event":"usage_error","exit_code":2,"message":"..."}, with '\n' at its end. The line reports an error that
 // occurred before anything was started.
 std::string usage_error_line(std::string_view message);
 

@@ -96,7 +96,7 @@ std::string progress_bar(const ProgressShown& shown, int columns) {
   const std::size_t space = static_cast<std::size_t>(std::max(columns - 1, 0));
   constexpr std::size_t kMinBarWidth = 14, kMaxBarWidth = 32;
   if (text.size() + kMinBarWidth <= space && progress.steps_total > 0) {
-    const std::size_t width = std::min(space - text.size(), kMaxBarWidth) - 4;  // minus "[", "]" and two spaces
+    const std::size_t width = std::min(space - text.size(), kMaxBarWidth) - 4;  // "[", "]" and two spaces need four columns
     const double share = std::clamp(static_cast<double>(progress.step) / static_cast<double>(progress.steps_total), 0.0, 1.0);
     const auto full = static_cast<std::size_t>(share * static_cast<double>(width));
     std::string bar = "[";

@@ -1,5 +1,5 @@
 // The workers of the current round on this node, as far as the agent's events show them. One instance gets each event before
-// all other observers do. The other observers read it, so these rules are implemented only once:
+// all other observers do. The other observers read this instance, so the following rules are implemented only once:
 //
 //   - A round starts without workers. After a regroup, the survivors remain.
 //   - The ranks of survivors move with the rank of their node. If node 1 of two nodes with two workers each becomes node 0, its
@@ -27,7 +27,7 @@ class RoundModel : public RunObserver {
     std::int64_t epoch = -1;  // -1: unknown
     std::int64_t started_ns = 0;
     std::int64_t last_message_ns = 0;  // time of the worker's last message; 0: no message so far
-    std::optional<double> own_s{};     // seconds per step, not counting the wait for other ranks
+    std::optional<double> own_s{};     // seconds per step, without the time in which the rank waits for other ranks
     std::optional<double> waiting_s{};
     std::optional<ExitStatus> ended{};
   };

@@ -100,7 +100,7 @@ struct RoundFailed {
   Failure first;
   std::vector<Failure> consequences;
   enum class Decision { kRestart, kRegroup, kGiveUp } decision;
-  std::string why;  // "restart 1 of 3", "budget of 3 spent", "no restart on a failed GPU: ..."
+  std::string why;  // for example "restart 1 of 3", "budget of 3 spent", "no restart on a failed GPU: ..."
   std::int64_t time_ns;
 };
 const char* name_of(RoundFailed::Decision decision);  // returns "restart", "regroup" or "give_up"
@@ -159,7 +159,7 @@ std::string describe(const StopIsSlow& event);
 // still running. Emitted at most once per round.
 struct WorkersLeft {
   double seconds;
-  std::vector<int> ended;    // ranks; the first of them exited `seconds` ago
+  std::vector<int> ended;    // ranks that exited with code 0; the first of them exited `seconds` ago
   std::vector<int> running;  // ranks that are still running
   std::int64_t time_ns;
 };
@@ -186,7 +186,9 @@ struct Straggler {
   bool ended = false;
   std::int64_t from_step = 0;  // the first step of the evaluated interval
   std::int64_t step = 0;
-  double own_s = 0;                // the rank's time without waiting for others; kNetwork: time of the exchange between ranks
+  // time of the rank's own work, without the time in which it waits for other ranks; kNetwork: time of the exchange between
+  // ranks
+  double own_s = 0;
   double others_s = 0;             // median of own_s over the other ranks; kNetwork: time of the fastest earlier exchange
   double part_s = 0;               // the part of (own_s - others_s) that `kind` explains
   double round_trip_s = 0;         // kNetwork, if the rank is known: round-trip time of the fastest connection of its node
@@ -200,7 +202,7 @@ std::string describe(const Straggler& event);
 struct LeftoversFound {
   enum class What { kAwaited, kEnded } what = What::kEnded;
   int rank = -1;                         // rank of the worker; used only for kAwaited
-  std::vector<std::string> processes{};  // pid and command line of each, such as "4711 python train.py"
+  std::vector<std::string> processes{};  // pid and command line of each process, such as "4711 python train.py"
   std::int64_t time_ns = 0;
 };
 std::string describe(const LeftoversFound& event);

@@ -28,7 +28,7 @@ std::optional<TimerRequest> parse_timer_request(std::string_view line);
 class FileTimers {
  public:
   void on(const TimerRequest& request);
-  std::optional<double> next() const;  // seconds since 1970 at which the earliest timer is due
+  std::optional<double> next() const;  // time at which the earliest timer is due, in seconds since 1970
   // Returns for each process the earliest of its overdue timers that have a signal. Removes all timers of a process that has an
   // overdue timer.
   std::vector<TimerRequest> take_overdue(double now);

@@ -15,7 +15,7 @@ struct GuardianSettings {
   int socket = -1;               // the guardian's end of the socket pair
   int lock_fd = -1;              // descriptor of the run directory's lock, kept open until the guardian exits; -1: no lock
   std::filesystem::path report;  // path of the job's report; may be empty
-  rlimit open_files{};           // the workers' limit of open files (the guardian's own limit may be higher)
+  rlimit open_files{};           // limit on the number of open files for the workers (the guardian may have a higher limit)
 };
 
 // Runs until the agent has closed its end of the socket and no descendant of this process is left. Never returns.

@@ -52,8 +52,8 @@ class GuardianLink {
 
   // Requests the start of a worker. The caller still owns the descriptors. Throws std::system_error.
   void spawn(int worker, const SpawnRequest& request, const SpawnDescriptors& descriptors);
-  // Makes a spare interpreter a worker of the new round. The guardian reads RANK and MASTER_PORT from `environment`. The spare
-  // keeps its number.
+  // Turns a spare interpreter into a worker of the new round. The guardian reads RANK and MASTER_PORT from `environment`. The
+  // spare keeps its number.
   void activate(int spare, const std::vector<std::string>& environment);
   // kStops means that the signal stops the worker. The worker then counts as running until the processes that it leaves behind
   // have exited. If the signal is 0, no signal is sent.

@@ -188,7 +188,8 @@ void Guardian::spawn(const ReceivedRequest& received) {
   }
 }
 
-// Makes a spare interpreter a worker. The spare was started in an earlier round, so the state of that round is cleared first.
+// Turns a spare interpreter into a worker. The spare was started in an earlier round, so the state of that round is cleared
+// first.
 void Guardian::activate(const Request& request) {
   if (sweeper_.state().take_end_of_round()) begin_next_round();
   if (workers_.activate(request.worker, std::to_string(request.rank), request.store_port)) place_later();

@@ -19,14 +19,14 @@ namespace ddprun::guardian {
 struct Request {
   enum class Kind : std::int32_t {
     kSpawn,     // start a worker or a spare; the guardian replies with kStarted or kNotStarted
-    kActivate,  // make the spare with this number a worker of the current round; no reply
+    kActivate,  // turn the spare with this number into a worker of the current round; no reply
     kSignal,  // send `signal` to the worker's process group, or to the processes it left behind; 0: only set `stops`; no reply
     kChannelPid,      // process `pid` has sent a message on this worker's channel; no reply
     kCleanShutdown,   // the agent exits normally and its report is complete; no reply
     kDeadline,        // kill all workers at deadline_ns; replaces the previous deadline; no reply
     kSetDeathNotice,  // send `death_notice` if the agent dies; replaces the previous one; no reply
-    // end the processes that the round left behind, as `how` requires; the reply is kSwept, sent when the round no longer
-    // waits for any of them
+    // end the processes that the round left behind, as `how` requires; the reply kSwept follows when the round no longer waits
+    // for any of these processes
     kSweep,
     kReport,    // memfd with the current report, which the guardian writes if the agent dies before writing it; no reply
     kStore,     // one listening socket of the store for this round's scripts; kStoreMessage notices may follow
@@ -47,8 +47,8 @@ struct Request {
   std::int32_t descriptors = 0;   // number of descriptors that were sent; fewer arrive if the receiver has too few free ones
   std::int32_t shares_input = 0;  // kSpawn: 1 if the worker reads the agent's stdin (SpawnRequest::shares_input)
   std::int32_t spare = 0;         // kSpawn: SpawnRequest::spare
-  std::int32_t only_this_machine = 0;  // kStore: 1: the store closes connections from other machines
-  std::int32_t more_follow = 0;        // kStore: 1: more sockets of the same store follow
+  std::int32_t only_this_machine = 0;  // kStore: 1 if the store closes connections from other machines
+  std::int32_t more_follow = 0;        // kStore: 1 if more sockets of the same store follow
   std::int64_t deadline_ns = 0;        // kDeadline: time on CLOCK_BOOTTIME, which runs while the machine is suspended; 0: none
   DeathNotice death_notice{};
 };
@@ -63,7 +63,7 @@ struct Notice {
     kStoreMessage,
     // the worker's process exited with 0, but the leftover process `pid` still works for the job; `text` is its name
     kLeftoverAwaited,
-    kLeftoverEnded,  // the guardian has sent a signal to a process that a worker left behind; `text`: its name
+    kLeftoverEnded,  // the guardian has sent a signal to a leftover process; `text` is the name of the process
     kSignalled,      // a process of the job has sent `signal` to the guardian, for example to stop the job
   };
   Kind kind = Kind::kSwept;

@@ -18,13 +18,14 @@ namespace ddprun {
 
 enum class CgroupVersion { kV1, kV2 };
 
-// Returns the number of OOM kills in this cgroup. -1 if it has no memory controller or cannot be read.
+// Returns the number of OOM kills in this cgroup; -1 if the cgroup has no memory controller or cannot be read.
 std::int64_t oom_kills_in(const std::filesystem::path& folder, CgroupVersion version);
 
 // The cgroup in which a worker runs.
 struct WorkerCgroup {
-  std::filesystem::path folder;    // empty if the worker is not in its own cgroup
-  std::int64_t kills_before = -1;  // OOM kills that the folder had counted when the worker was moved into it
+  std::filesystem::path folder;  // empty if the worker is not in its own cgroup
+  // The cgroup's number of OOM kills at the time when the worker was moved into it; -1: unknown.
+  std::int64_t kills_before = -1;
 };
 
 // Stores the counters at the start of a round and returns their increase when a worker ends.
@@ -62,8 +63,8 @@ class MemoryWatch {
   Counts before_;
 };
 
-// Returns true if the kernel log reports an OOM kill of this process after `since_us` (CLOCK_MONOTONIC). False if the log
-// cannot be read.
+// Returns true if the kernel log reports an OOM kill of this process after `since_us` (CLOCK_MONOTONIC). Returns false if the
+// log cannot be read.
 bool kernel_log_names(pid_t pid, std::int64_t since_us);
 // Does the same check for one record of /dev/kmsg, such as "6,1234,5678901,-;Out of memory: Killed process 4321 (python)
 // total-vm:..."

@@ -23,7 +23,7 @@ inline constexpr int kWorkerChannelFd = 3;  // descriptor number of the worker c
 // the channel.
 struct SpawnRequest {
   std::vector<std::string> arguments;    // arguments[0] is the path of the executable
-  std::vector<std::string> environment;  // NAME=value, complete
+  std::vector<std::string> environment;  // the complete environment, as NAME=value
   std::vector<int> cpus{};               // CPUs that the worker may use, or empty if it may use the same CPUs as the guardian
   bool spare = false;         // true: a spare interpreter. It belongs to no round until kActivate, so a sweep does not end it.
   bool shares_input = false;  // true: the worker inherits the agent's stdin through the guardian; false: its stdin is /dev/null
@@ -53,9 +53,9 @@ std::string describe(const SpawnError& error, const std::string& program);
 
 // Returns oom_score_adj for a worker whose parent has the value `inherited`. The value is raised so that the OOM killer
 // chooses a worker before the agent. A value above kWorker is not changed, since lowering it needs a capability. A negative
-// value is not changed either: it protects the job from the OOM killer (-997 in a Guaranteed pod of Kubernetes).
+// value is not changed either: it protects the job from the OOM killer (-997 in a Guaranteed Kubernetes pod).
 constexpr long worker_oom_score(long inherited) {
-  constexpr long kWorker = 500;  // the maximum is 1000
+  constexpr long kWorker = 500;  // value of oom_score_adj for workers; the maximum is 1000
   return inherited < 0 || inherited > kWorker ? inherited : kWorker;
 }
 
@@ -77,8 +77,8 @@ UnpackedRequest unpack(std::vector<char> bytes);
 std::vector<char> bytes_of(int memfd);
 
 // Creates the child process of a worker and returns its pid. The child has its own session and process group, and the kernel
-// kills it if its parent dies. It gets the given limits, a raised oom_score_adj and only its own descriptors. No signal is
-// blocked, and the same signals as in this process are ignored. If the program cannot be executed, the child writes a
+// kills it if its parent dies. The child gets the given limits, a raised oom_score_adj and only its own descriptors. No signal
+// is blocked, and the same signals as in this process are ignored. If the program cannot be executed, the child writes a
 // SpawnError to `error_pipe` and exits with 127. Throws std::system_error if no process can be created. Call this while this
 // process has one thread.
 pid_t spawn_worker(int worker, const UnpackedRequest& request, const SpawnDescriptors& descriptors, int error_pipe,

@@ -120,8 +120,8 @@ bool WorkerCgroups::place(int worker, pid_t pid) {
   const std::int64_t before = oom_kills_in(place, version);
   if (!move(pid, place)) return false;
   placed_[worker] = {place, before};
-  // New children of the worker start in its folder. Earlier children are moved, and the search repeats until all of them are
-  // moved.
+  // New children of the worker start in the worker's cgroup. Earlier children are moved, and the search repeats until all of
+  // them are moved.
   std::set<pid_t> moved;
   for (bool more = true; more;) {
     more = false;

@@ -35,7 +35,7 @@ class WorkerTable {
 
   // Adds a process that was just started and opens its pidfd.
   const Worker& add(int number, pid_t pid, std::int64_t started_us, bool spare, WorkerMark mark = {});
-  // Makes a spare a worker. Returns false if no spare has this number.
+  // Turns a spare into a worker. Returns false if no spare has this number.
   bool activate(int number, const std::string& rank = {}, int store_port = 0);
   // Call this when the worker's process was reaped, but processes that it left behind still count as the worker. Closes the
   // pidfd.

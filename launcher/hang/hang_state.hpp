@@ -28,7 +28,7 @@ struct HangSettings {
   HangLimits limits{};
   bool channel = false;  // true: all workers can be queried; false (a script): only ranks with reported steps can be queried
   bool python = false;
-  std::chrono::milliseconds answer_time{2000};  // time that workers have to answer
+  std::chrono::milliseconds answer_time{2000};  // time within which workers must answer
 };
 
 // The state of the system when the timer fires.
@@ -142,7 +142,7 @@ class HangState {
   HangVerdict verdict_;
   std::string message_;
   bool second_check_ = false;
-  std::vector<std::size_t> stacks_to_read_;  // indexes of suspects_, read from the back
+  std::vector<std::size_t> stacks_to_read_;  // indexes into suspects_; the last index is read first
   Time stacks_until_{};
 };
 

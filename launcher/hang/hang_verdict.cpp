@@ -160,8 +160,8 @@ HangVerdict judge_hang(std::span<const HangObservation> observations) {
   if (order_of(*first->position) != order_of(*last->position)) {
     return {culprits, Certainty::kSure, "is in " + place + waiting_ranks_text(observations, culprits)};
   }
-  // All ranks are at the same position here. If ranks do not wait for each other at this position, each of them hangs by
-  // itself.
+  // All ranks are at the same position here. If ranks do not wait for each other at this position, each of them hangs
+  // independently.
   const bool waiting = !awaited_in(*first->position).empty();
   return {{first_of(culprits, "no rank is at the first position")},
           waiting ? Certainty::kGuess : Certainty::kSure,

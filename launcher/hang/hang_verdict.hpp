@@ -36,7 +36,7 @@ struct HangFinding {
   std::vector<std::string> evidence{};
 };
 
-// Describes the position of a worker: "the backward pass of step 18".
+// Describes the position of a worker, such as "the backward pass of step 18".
 std::string describe(const channel::Position& position);
 
 }  // namespace ddprun

@@ -16,7 +16,8 @@
 
 namespace ddprun {
 
-// The activity of a worker. It decides the worker's time limit. A script is always in kStep, and its output is its progress.
+// The activity of a worker, which determines the worker's time limit. A script is always in kStep, and its output is its
+// progress.
 enum class Activity { kStart, kStep, kEvaluate, kSave, kEnd };
 inline constexpr std::size_t kActivities = 5;
 inline constexpr std::array<const char*, kActivities> kActivityNames{"start", "step", "evaluate", "save", "end"};

@@ -20,7 +20,8 @@ struct Call {
   const char* name;
 };
 
-// System calls in which programs wait. Newer architectures lack some of them, so each is listed only where it has a number.
+// System calls in which programs wait. Newer architectures lack some of them, so each system call is listed only on
+// architectures where it has a number.
 constexpr std::array kCalls{
 #ifdef SYS_poll
     Call{SYS_poll, "poll"},
@@ -89,7 +90,8 @@ const char* meaning_of(char state) {
 
 std::string waits_in(long pid) {
   const std::string where = proc_line(pid, "wchan");
-  const std::string call = proc_line(pid, "syscall");  // "202 0x7f..." or "running"; empty if reading is not permitted
+  // text such as "202 0x7f..." or "running"; empty if reading is not permitted
+  const std::string call = proc_line(pid, "syscall");
   std::string text;
   if (!where.empty() && where != "0") text = "; the main thread waits in " + where;
   if (call.starts_with("running")) return text + "; the main thread is running";

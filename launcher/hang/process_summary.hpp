@@ -1,5 +1,5 @@
 // Describes a hanging process in one line: its state, where its main thread waits, and its CPU time. The line is part of the
-// evidence of a hang (hang_monitor.cpp). It is read from /proc, which shows less to a process without ptrace permission.
+// evidence of a hang (hang_monitor.cpp). The line is read from /proc, which shows less to a process without ptrace permission.
 #pragma once
 
 #include <string>

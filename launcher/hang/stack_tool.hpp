@@ -16,13 +16,13 @@
 namespace ddprun {
 
 struct StackTool {
-  std::string name;  // "gdb"; empty if no tool is installed
+  std::string name;  // such as "gdb"; empty if no tool is installed
   std::string path;
 };
 // Finds the tool in PATH. `python` is true if the workers are Python programs.
 StackTool find_stack_tool(bool python);
 
-// Returns the command line with which the tool prints the stack of that process.
+// Returns the command line with which the tool prints the stack of the process `pid`.
 std::vector<std::string> stack_command(const StackTool& tool, long pid);
 // Returns the stack frames in the tool's output: at most 40 lines of at most 200 characters. The code is pure: no I/O, no
 // clock.

@@ -100,7 +100,7 @@ struct ToolRun::Impl : std::enable_shared_from_this<ToolRun::Impl> {
 
   stream_descriptor pipe;
   steady_timer timer;
-  stream_descriptor end;  // the tool's pidfd, while we wait for its end
+  stream_descriptor end;  // the tool's pidfd, while we wait until the tool ends
   Hooks hooks;
   std::array<char, 16384> chunk{};
   std::string output;

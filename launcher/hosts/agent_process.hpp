@@ -14,13 +14,13 @@ namespace ddprun {
 // Makes reads and writes return EAGAIN instead of waiting.
 void do_not_block(int fd);
 
-// The variables of this process, as "NAME=value".
+// Returns the environment variables of this process, as "NAME=value".
 std::vector<std::string> own_variables();
 
 struct AgentProcess {
   pid_t pid = 0;
   Descriptor ended{};   // a pidfd, readable when the process has ended
-  Descriptor output{};  // the pipe of its stdout; does not block
+  Descriptor output{};  // the pipe of its stdout, in non-blocking mode
   Descriptor errors{};  // the pipe of its stderr, in non-blocking mode
 };
 
@@ -31,7 +31,7 @@ AgentProcess start_agent_process(const std::vector<std::string>& words, std::vec
 // Runs a program with the arguments `words`, including argv[0]. Its standard input is a pipe too. The program leads a process
 // group, so that a Ctrl-C does not reach it, and gets SIGTERM if this process dies. Throws std::system_error.
 struct PipedProcess : AgentProcess {
-  Descriptor input{};  // does not block
+  Descriptor input{};  // the pipe of its stdin, in non-blocking mode
 };
 PipedProcess start_piped_process(const std::filesystem::path& program, const std::vector<std::string>& words);
 

@@ -127,8 +127,8 @@ class AgentSupervisor {
   bool has_connection() const { return in_.get() >= 0; }
   bool has_ended() const { return result_.has_value(); }
 
-  // Before the agent was started, the supervisor ends when its connection ends. Afterwards it ends when the result was
-  // delivered, or when the result was kept for long enough without a connection.
+  // If no agent was started yet, the supervisor ends when its connection ends. Once an agent was started, the supervisor keeps
+  // the agent's result. It ends when the result was delivered, or when it has waited long enough for a new connection.
   bool is_over() const {
     if (quits_) return true;
     if (!started_) return !has_connection();

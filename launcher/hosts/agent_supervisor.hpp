@@ -9,7 +9,7 @@ namespace ddprun {
 //
 // The connection counts as lost if standard input is closed, or if no bytes arrive for 30 s. The kernel of this host may need
 // hours to detect that the other machine is unreachable. Another process of this subcommand then passes its own standard input
-// and output to this process. It uses a Unix socket in the user's control folder.
+// and output to this process. The two processes connect through a Unix socket in the user's control folder.
 int supervise_agent_over_ssh();
 
 }  // namespace ddprun

@@ -20,8 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The file name differs from the name of an agent's control socket, so `ddprun ps` ignores it. It is short, since the path of
-// a socket has at most 107 bytes.
+// The file name differs from the name of an agent's control socket, so `ddprun ps` ignores it. The name is short, because the
+// path of a socket has at most 107 bytes.
 fs::path socket_in(const fs::path& folder, const std::string& id) {
   return folder / ("ssh-" + id);
 }
@@ -46,7 +46,7 @@ AttachSocket::AttachSocket(const std::string& id) {
   path_ = socket_in(*usable, id);
   const sockaddr_un address = address_of(path_);
   std::error_code ignored;
-  fs::remove(path_, ignored);  // a killed supervisor may have left it
+  fs::remove(path_, ignored);  // a killed supervisor may have left this file
   listener_ = Descriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   constexpr int kMaxWaiting = 4;
   if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||

@@ -36,7 +36,7 @@ class AttachSocket {
   std::filesystem::path path_;
   Descriptor listener_;
   Descriptor arriving_;  // socket to a process that is sending its two descriptors
-  Descriptor in_;        // the first descriptor that this process has sent
+  Descriptor in_;        // the first descriptor that has arrived over `arriving_`
 };
 
 // Sends the descriptors of this process's standard input and output to the supervisor that listens under the name `id`.

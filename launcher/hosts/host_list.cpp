@@ -17,8 +17,8 @@ constexpr std::int64_t kMaxWorkers = 4096;
   throw UsageError("--hosts: expected " + expected + ", but got '" + printable(entry) + "'");
 }
 
-// True if the text contains only characters of host names, addresses and user names. ssh would take a name that starts with
-// '-' for an option.
+// Returns true if the text contains only characters of host names, addresses and user names. ssh would take a name that starts
+// with '-' for an option.
 bool is_target(std::string_view text) {
   const auto allowed = [](unsigned char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c >= 0x80 ||
@@ -35,8 +35,8 @@ std::string in_lower_case(std::string text) {
   return text;
 }
 
-// Returns the text between "[" and "]" of an IPv6 address, with the user before it, and moves the rest to `count`. ssh expects
-// the address without brackets.
+// Returns the host of an entry, in the form that ssh expects: an IPv6 address without brackets, with "user@" before it if the
+// entry has one. Stores the text after the host in `count`.
 std::string target_of(std::string_view entry, std::string_view& count) {
   const std::size_t bracket = entry.find('[');
   if (bracket != std::string_view::npos) {

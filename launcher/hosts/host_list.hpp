@@ -16,7 +16,7 @@ struct Host {
   bool operator==(const Host&) const = default;
 };
 
-inline constexpr std::size_t kMaxHosts = 512;  // each host needs an ssh process
+inline constexpr std::size_t kMaxHosts = 512;  // maximum number of hosts; each of them needs an ssh process
 
 // Parses "a,bob@b:4,[fd00::7]:2". Throws UsageError for an empty entry, a count outside 1 to 4096, and a host that occurs
 // twice. Also throws it for a name that ssh would take for an option.

@@ -10,7 +10,7 @@
 namespace ddprun {
 namespace {
 
-constexpr std::size_t kMaxNoise = 64 << 10;  // bytes before the greeting
+constexpr std::size_t kMaxNoise = 64 << 10;  // maximum number of bytes before the greeting
 constexpr std::size_t kMaxHeader = 12;       // a letter, the digits of kMaxMessageBytes and the line end
 constexpr std::size_t kOpenFields = 7;
 constexpr std::size_t kMaxId = 64;

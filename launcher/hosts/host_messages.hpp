@@ -25,7 +25,7 @@ enum class MessageKind : char {
   kPing = 'p',    // sent regularly, to show that the connection works
   kQuit = 'q',    // the result has arrived, so the supervisor can exit
   // from the supervisor
-  kReady = 'h',     // this host waits for kRun; from the first host: its address and a free port
+  kReady = 'h',     // this host waits for kRun; the first host also sends its address and a free port
   kAttached = 'a',  // the agent of an earlier connection still runs
   kUnknown = 'u',   // this host has no agent of this job
   kRefused = 'f',   // why the agent cannot be started here
@@ -57,7 +57,7 @@ struct OpenRequest {
   std::string folder;     // the working directory
   std::string interface;  // the value of --interface; may be empty
   int lost_timeout_ms = 0;
-  bool is_first = false;  // the first of several hosts: the supervisor sends an address and a free port
+  bool is_first = false;  // true for the first of several hosts, whose supervisor also sends an address and a free port
 };
 std::string to_content(const OpenRequest& request);
 // Returns nullopt if the content is not valid.

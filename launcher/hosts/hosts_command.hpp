@@ -24,7 +24,8 @@ struct MeetingPlace {
 // Throws UsageError if an option is given that --hosts sets itself, such as --nnodes.
 void refuse_options_of_nodes(const Settings& settings);
 
-// The arguments of the agent with this node rank. A job on one host gets none of the options for several nodes.
+// Returns the arguments of the agent with this node rank. If the job has one host, its agent gets none of the options for
+// several nodes.
 std::vector<std::string> agent_words(const Arguments& arguments, std::span<const Host> hosts, std::size_t rank,
                                      const MeetingPlace& place);
 
@@ -32,15 +33,15 @@ std::vector<std::string> agent_words(const Arguments& arguments, std::span<const
 // command. This command starts the ddprun at the path `program`, or else the ddprun on PATH.
 std::vector<std::string> ssh_words(const std::string& target, const std::string& program, std::span<const std::string> words);
 
-// The variables of `environment` ("NAME=value") that are sent to the agents: those that choose the programs and libraries, and
-// the settings of PyTorch's libraries.
+// Returns the variables of `environment` ("NAME=value") that are sent to the agents. These are the variables that determine
+// which programs and libraries are used, and the settings of PyTorch's libraries.
 std::vector<std::string> forwarded_variables(std::span<const std::string> environment);
 
-// The variables of an agent: the supervisor's own variables, some of them replaced by forwarded variables. The local PATH
-// comes before the remote PATH. Variables that would start `ddprun --hosts` again are removed.
+// Returns the variables of an agent: the supervisor's own variables, some of them replaced by forwarded variables. The local
+// PATH comes before the remote PATH. Variables that would start `ddprun --hosts` again are removed.
 std::vector<std::string> agent_variables(std::span<const std::string> own, std::span<const std::string> forwarded);
 
-// The text of --dry-run: the command of each agent.
+// Returns the text of --dry-run: the command of each agent.
 std::string hosts_dry_run(const Arguments& arguments, std::span<const Host> hosts, const std::string& folder);
 
 }  // namespace ddprun

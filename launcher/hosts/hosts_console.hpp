@@ -16,7 +16,8 @@ namespace ddprun {
 class HostsConsole {
  public:
   enum class Stream { kOutput, kErrors };
-  // A job on one host has no prefixes. With `json`, lines of stdout have none: each of them is a JSON object.
+  // If the job has one host, lines get no prefix. With `json`, lines of stdout get no prefix, because each of them is a JSON
+  // object.
   HostsConsole(const std::vector<std::string>& names, bool json);
 
   void add(std::size_t host, Stream stream, std::string_view bytes);
@@ -26,11 +27,11 @@ class HostsConsole {
   void print(const std::string& text);
 
   bool is_full() const { return output_.queue.bytes() + errors_.queue.bytes() > kMaxWaiting; }
-  // The descriptors that the event loop must poll until they are writable; -1 if no text waits.
+  // These functions return the descriptors that the event loop must poll until they are writable; -1 if no text waits.
   int output_fd() const;
   int errors_fd() const;
   void write(Stream stream);  // call it when the descriptor is writable
-  void write_all_now();       // call it at the end of the job; blocks
+  void write_all_now();       // call it at the end of the job; the call blocks
 
  private:
   static constexpr std::size_t kMaxWaiting = 1 << 20;

@@ -341,7 +341,7 @@ class HostsRun {
   HostsState state_;
   HostsConsole console_;
   std::vector<std::unique_ptr<SshConnection>> connections_;  // one for each host; nullptr while there is none
-  std::vector<int> starts_;                                  // number of starts of each agent
+  std::vector<int> starts_;                                  // number of times that each agent was started
   std::vector<PipedProcess> retired_;                        // ssh processes of closed connections
   int last_serial_ = 0;
   Descriptor signals_;

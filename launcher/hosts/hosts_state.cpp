@@ -25,7 +25,7 @@ bool is_consequence(int code) {
   return code == static_cast<int>(ExitCode::kPeersMissing) || code == static_cast<int>(ExitCode::kMinority);
 }
 
-// True for the exit codes with which an agent ends before it has joined the other agents.
+// Returns true for the exit codes with which an agent ends before it has joined the other agents.
 bool never_joined(int code) {
   return code == static_cast<int>(ExitCode::kUsage) || code == static_cast<int>(ExitCode::kTokenRefused);
 }

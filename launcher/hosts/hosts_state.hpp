@@ -31,14 +31,14 @@ struct HostsSettings {
   std::vector<std::string> names;                    // host names, in the order of their node ranks
   std::chrono::milliseconds answer_timeout{60'000};  // from the start of ssh to the supervisor's answer
   std::chrono::milliseconds lost_timeout{120'000};   // --hosts-timeout
-  std::chrono::milliseconds end_timeout{60'000};     // from the first failure of an agent to SIGTERM for the others
-  int max_restarts = 3;                              // limit for each agent
+  std::chrono::milliseconds end_timeout{60'000};     // time from the first failure of an agent to SIGTERM for the other agents
+  int max_restarts = 3;                              // maximum number of restarts of each agent
 };
 
 namespace hosts_event {
 struct Ready {
   std::size_t host;
-  std::string address;  // only from the first host
+  std::string address;  // set only by the first host
   int port = 0;         // a free port of the first host
 };
 struct Attached {
@@ -59,7 +59,7 @@ struct AgentEnded {
 struct Disconnected {
   std::size_t host;
   std::string why;
-  bool is_usage = false;  // the user must correct something, such as a name or a key
+  bool is_usage = false;  // true if the user must correct something, such as a name or a key
 };
 struct Signalled {
   int signal;
@@ -98,11 +98,11 @@ class HostsState {
 
   std::vector<HostsAction> start(Time now);
   std::vector<HostsAction> on(const HostsEvent& event, Time now);
-  // Call it when deadline() has passed. An earlier call changes nothing.
+  // Call this when deadline() has passed. An earlier call changes nothing.
   std::vector<HostsAction> on_time(Time now);
   std::optional<Time> deadline() const;
 
-  // The address and port at which the nodes meet, as reported by the first host.
+  // These functions return the address and port at which the nodes meet, as reported by the first host.
   const std::string& address() const { return address_; }
   int port() const { return port_; }
 
@@ -149,11 +149,11 @@ class HostsState {
   HostsSettings settings_;
   std::vector<HostState> hosts_;
   std::vector<HostsAction> actions_;
-  std::vector<int> codes_;  // exit codes of the agents, in the order of their ends
+  std::vector<int> codes_;  // exit codes of the agents, in the order in which the agents have ended
   std::optional<Time> end_by_;
   std::size_t first_ended_ = 0;
   bool started_ = false;   // all hosts were ready, and the agents were started
-  bool stopping_ = false;  // the agents got a signal
+  bool stopping_ = false;  // a signal was sent to the agents
   bool finished_ = false;
   std::string address_;
   int port_ = 0;

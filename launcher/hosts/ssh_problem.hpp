@@ -14,7 +14,7 @@ struct SshEnd {
 
 struct SshProblem {
   std::string text;       // what happened and what to do, without the name of the host
-  bool is_usage = false;  // the user must correct something; otherwise the host may become reachable
+  bool is_usage = false;  // true if the user must correct something; false if the host may become reachable later
 };
 
 // `target` is the host in the command line of ssh, `program` the path of ddprun on this machine, and `version` its version.

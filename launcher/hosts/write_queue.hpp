@@ -35,7 +35,7 @@ class WriteQueue {
  private:
   std::deque<std::string> parts_;
   std::size_t offset_ = 0;  // number of bytes of the first part that were written
-  std::size_t bytes_ = 0;   // in all parts
+  std::size_t bytes_ = 0;   // number of bytes in all parts
 };
 
 }  // namespace ddprun

@@ -23,8 +23,9 @@ enum class DirectoryLeader { kThisAgent, kAnotherAgent, kHolderOfLock };
 DirectoryLeader leader_by_settings(const std::optional<NetworkStart>& network, const std::filesystem::path& run_dir);
 
 struct LeaderSteps {
-  std::function<void()> check{};  // a UsageError from check() is final; may be empty
-  std::function<void()> open;     // a UsageError from open() is final, unless another agent has opened the directory
+  std::function<void()> check{};  // may be empty; if check() throws UsageError, the error is final
+  // if open() throws UsageError, the error is final, unless another agent has opened the directory
+  std::function<void()> open;
 };
 
 // Runs `steps` if this agent should lead, and returns kLead if they succeed. One command may start two agents on one machine

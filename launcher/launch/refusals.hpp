@@ -1,6 +1,6 @@
 // Checks that refuse a job before anything is created or started. main() calls them for a dry run, and to check the master
-// port of a job on one machine. start_training.cpp calls them to check for checkpoints of an earlier run. All functions throw
-// UsageError and change nothing.
+// port of a job on one machine. start_training.cpp calls them to check for checkpoints of an earlier run. The refuse_...()
+// functions throw UsageError if they refuse the job. No function in this header changes anything.
 #pragma once
 
 #include "launcher/plan/plan.hpp"
@@ -16,8 +16,8 @@ void refuse_mixed_history(const Plan& plan);
 // reserves the port when a round starts.
 void refuse_taken_port(const Plan& plan);
 
-// For --dry-run: makes the checks of a real start that are possible if nothing is started. It checks the files that the config
-// names, and the run directory. In a multi-node job the directory is not checked, since it may be on another node.
+// For --dry-run: makes those checks of a real run that are possible without starting anything. It checks the files that the
+// config names, and the run directory. In a multi-node job the directory is not checked, since it may be on another node.
 void refuse_invalid_start(const Plan& plan);
 
 }  // namespace ddprun

@@ -25,10 +25,12 @@ struct ScriptFolders {
 enum class FolderOwner { kThisNode, kOtherNode };
 ScriptFolders make_script_folders(const Plan& plan, const Environment& environment, FolderOwner owner);
 
-// The path of the report of a node that does not own the run directory. It is in the folder with the node's logs.
+// Returns the path of the report of a node that does not own the run directory. This report is in the folder with the node's
+// logs.
 std::filesystem::path report_of_other_node(const std::filesystem::path& run_dir);
 
-// True if the folders are removed when the job succeeds without a restart: they are temporary, and no output is written there.
+// Returns true if the folders are removed when the job succeeds without a restart: they are temporary, and no output is
+// written there.
 bool removed_on_success(const ScriptFolders& folders, const Plan& plan);
 
 // Releases the lock. Removes the folders if they are temporary and the job has succeeded.

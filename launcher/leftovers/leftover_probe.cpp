@@ -26,7 +26,8 @@
 namespace ddprun::guardian {
 namespace {
 
-constexpr std::size_t kMaxProcesses = 64;     // maximum number of examined processes per leftover: itself and its descendants
+// maximum number of processes that are examined for each leftover: the leftover itself and its descendants
+constexpr std::size_t kMaxProcesses = 64;
 constexpr int kMaxScannedDescriptors = 4096;  // maximum number of examined descriptors per process
 constexpr std::size_t kMaxNameBytes = 160;
 
@@ -178,8 +179,7 @@ bool was_reached(const WorkerMark& worker, const std::string& status) {
   for (int signal = 1; signal <= 64; ++signal) {
     if (((worker.signals >> (signal - 1)) & 1) == 0) continue;
     if (handles(status, signal)) return true;
-    // A shell starts its background processes with SIGINT and SIGQUIT ignored. So it proves nothing if one of these two is
-    // ignored.
+    // A shell starts its background processes with SIGINT and SIGQUIT ignored. So an ignored SIGINT or SIGQUIT proves nothing.
     if (signal != SIGINT && signal != SIGQUIT && is_in_mask(status, "SigIgn:", signal)) return true;
   }
   return false;

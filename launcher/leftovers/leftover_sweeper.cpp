@@ -79,7 +79,7 @@ std::vector<SweepState::Observation> LeftoverSweeper::read_leftovers() {
 // Returns true if the process has used CPU time. The time is measured over at least half a second: scans after exits of other
 // children may follow each other too quickly.
 bool LeftoverSweeper::is_busy(pid_t pid, std::int64_t ticks) {
-  constexpr std::int64_t kFewTicks = 3;  // 30 ms if a tick is 10 ms
+  constexpr std::int64_t kFewTicks = 3;  // three ticks are 30 ms if a tick is 10 ms
   const SweepState::Time time = now();
   const auto [found, is_new] = cpu_.try_emplace(pid, Cpu{.ticks = ticks, .at = time});
   Cpu& one = found->second;

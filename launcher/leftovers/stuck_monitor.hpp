@@ -1,6 +1,6 @@
-// Checks periodically whether a worker sleeps in the kernel and cannot be killed (launcher/leftovers/stuck_workers.hpp). It
-// must poll, since the kernel sends no event for that. It is active only if TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT is set.
-// It is part of the agent's shell and runs on one thread.
+// Checks periodically whether a worker sleeps in the kernel and cannot be killed (launcher/leftovers/stuck_workers.hpp). The
+// monitor must poll, because the kernel sends no event for this. The monitor is active only if
+// TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT is set. It is part of the agent's shell and runs on one thread.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,7 @@ namespace ddprun {
 class StuckMonitor {
  public:
   struct Agent {
-    virtual std::vector<pid_t> worker_pids() const = 0;  // pids by local rank; 0: not running
+    virtual std::vector<pid_t> worker_pids() const = 0;  // returns pids, indexed by local rank; 0: the process does not run
     virtual void feed(const AgentEvent& event) = 0;      // `event` is always WorkerStuck
     virtual bool is_over() const = 0;                    // true if the job has ended; the checks then stop
 

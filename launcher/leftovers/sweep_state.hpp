@@ -57,9 +57,9 @@ class SweepState {
     int worker = -1;               // number of the worker that started the process; -1: unknown
     bool connected = false;        // connected to the job's store or channel
     bool same_program = false;     // runs the program of a worker
-    bool holds = false;            // uses a resource that the next round may need: a device, a port
+    bool holds = false;            // uses a resource that the next round may need, such as a device or a port
     bool handles_sigterm = false;  // has a handler for SIGTERM
-    bool reached = false;          // has also received the signal that was sent to its worker
+    bool reached = false;          // true if the process has also received the signal that was sent to its worker
     std::size_t program = 0;       // hash of its command line, which changes when it executes another program
     bool busy = false;             // has used CPU time since the previous scan
     Time age{0};
@@ -306,7 +306,7 @@ class SweepState {
   Order order_;
   Time deadline_{0};
   std::map<pid_t, Leftover> all_;
-  std::map<int, Ended> ended_;  // workers of this round that have ended with leftovers
+  std::map<int, Ended> ended_;  // workers of this round that have ended but left processes behind
   bool lease_expired_ = false;
   bool round_is_over_ = false;
 };

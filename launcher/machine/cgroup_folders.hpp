@@ -1,4 +1,4 @@
-// Finds the cgroup folders of a process, from the texts of /proc/PID/cgroup and /proc/self/mountinfo. The guardian finds its
+// Finds the cgroup folders of a process. They are read from /proc/PID/cgroup and /proc/self/mountinfo. The guardian finds its
 // own folders at its start, and the folders of each worker that it is about to move (worker_cgroups.hpp, memory_watch.hpp).
 #pragma once
 

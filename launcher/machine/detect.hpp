@@ -1,6 +1,6 @@
 // Properties of this machine: the CPUs available to this process, the GPUs visible to its workers, and programs on PATH.
 // plan.cpp queries them through Machine, so that tests can pass constants. Each property is detected only when it is needed,
-// since a start must be quick.
+// since ddprun must start quickly.
 #pragma once
 
 #include <filesystem>
@@ -55,8 +55,8 @@ CpuCount count_cpus();
 // Returns the quota, in CPUs, from the text of "cpu.max" of cgroup v2 ("200000 100000" -> 2.0). Returns 0 for "max" and any
 // other text. The code is pure: no I/O, no clock.
 double quota_of_cpu_max(std::string_view text);
-// Returns the quota, in CPUs, from the texts of cpu.cfs_quota_us and cpu.cfs_period_us of cgroup v1; 0 if there is no quota.
-// The code is pure: no I/O, no clock.
+// Returns the quota in CPUs. The arguments are the contents of cpu.cfs_quota_us and cpu.cfs_period_us of cgroup v1. Returns 0
+// if there is no quota. The code is pure: no I/O, no clock.
 double quota_of_cfs(std::string_view quota_us, std::string_view period_us);
 
 // Searches PATH as execvp does. Returns nullopt if PATH has no executable file of that name.

@@ -1,5 +1,5 @@
-// Implementation of detect_gpus.hpp. NVML has a stable C interface, so the few functions in use are declared here and looked up
-// by name at run time. A build therefore needs neither NVML's header nor the driver.
+// Implementation of detect_gpus.hpp. NVML has a stable C interface, so the few functions that ddprun uses are declared here
+// and looked up by name at run time. A build therefore needs neither NVML's header nor the driver.
 #include "launcher/machine/detect_gpus.hpp"
 
 #include <dirent.h>

@@ -24,7 +24,8 @@ struct GpuDevice {
 // works. Otherwise the source is the device files, and UUIDs and bus ids are empty.
 std::vector<GpuDevice> find_gpus();
 
-// Information from the NVIDIA driver about its GPUs, read through NVML. It helps users to find out why a GPU is missing.
+// Information from the NVIDIA driver about its GPUs, read through NVML. This information helps users to find out why a GPU is
+// missing.
 struct DriverGpus {
   bool is_installed = false;         // NVML is installed
   std::optional<unsigned> count{};   // nullopt if the driver does not answer

@@ -17,7 +17,8 @@ class KernelTimer {
   int fd() const { return fd_; }  // becomes readable when the timer fires; -1: not open
   bool is_set() const { return is_set_; }
   void set_after(std::int64_t ns) { set(ns, 0); }
-  void set_at(std::int64_t ns) { set(ns, TFD_TIMER_ABSTIME); }  // a time in the past fires immediately; 0 disarms
+  // if the time is in the past, the timer fires immediately; 0 disarms the timer
+  void set_at(std::int64_t ns) { set(ns, TFD_TIMER_ABSTIME); }
   // Returns true if the timer has fired since the last call.
   bool take_expiry() {
     std::uint64_t count = 0;

@@ -67,12 +67,12 @@ int port_of(int fd) {
 }
 
 // Binds the abstract socket whose name marks the port as reserved by an agent. Returns the socket, or -1 with errno set.
-// EADDRINUSE means that another process has bound the name.
+// EADDRINUSE means that another process has reserved the port.
 int name_of_port(int port) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   const std::string name = "ddprun/port/" + std::to_string(port);
-  std::memcpy(address.sun_path + 1, name.data(), name.size());  // after the zero byte that makes the name abstract
+  std::memcpy(address.sun_path + 1, name.data(), name.size());  // the name follows the zero byte that makes it abstract
   return bound(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), address, offsetof(sockaddr_un, sun_path) + 1 + name.size());
 }
 
@@ -84,7 +84,8 @@ std::string other_port_hint() {
   throw UsageError("master port " + std::to_string(port) + " is held by another ddprun on this machine" + other_port_hint());
 }
 
-// Throws the error for an errno other than EADDRINUSE. Such an errno does not show whether another agent has reserved the port.
+// Call this if bind() of a port's reservation socket (name_of_port()) has failed with an errno other than EADDRINUSE. Only
+// EADDRINUSE means that another agent has reserved the port. Throws InternalError.
 [[noreturn]] void refuse_name(int error) {
   const bool descriptors = error == EMFILE || error == ENFILE;
   throw InternalError("cannot reserve a master port: " + std::generic_category().message(error) +
@@ -98,8 +99,8 @@ void refuse_if_held_by_ddprun(int port) {
   ::close(name_fd);
 }
 
-// Binds a port although another process has bound the name of the port. This succeeds if no process has bound the port itself.
-// Otherwise it returns -1.
+// Binds a port although another process has reserved it with name_of_port(). This succeeds if no process has bound the port
+// itself. Otherwise the function returns -1.
 int bind_despite_taken_name(int port) {
   const int fd = bound_socket(port, Options::kNone);
   const int on = 1;
@@ -164,7 +165,7 @@ HeldPort HeldPort::exactly(int port, std::chrono::milliseconds timeout) {
   }
   if (fd < 0) {
     if (errno == EADDRINUSE) {
-      refuse_if_held_by_ddprun(port);  // throws if the store of another ddprun uses the port
+      refuse_if_held_by_ddprun(port);  // throws if the store of another ddprun process uses the port
       throw UsageError("master port " + std::to_string(port) + " is in use by another program" + other_port_hint());
     }
     throw UsageError("master port " + std::to_string(port) + " cannot be used: " + std::generic_category().message(errno) +

@@ -50,13 +50,14 @@ class HeldPort {
   // Returns a free port in `range`, or one chosen by the kernel if there is no range. Throws InternalError if the kernel has
   // no free port, and UsageError if the range has none.
   static HeldPort any(const PortRange& range = {});
-  // Reserves exactly that port. If another program uses it, waits up to `timeout` for its release. Throws UsageError if another
-  // program still listens on it or another agent has reserved it.
+  // Reserves exactly the port `port`. If another program uses it, waits up to `timeout` for its release. Throws UsageError if
+  // another program still listens on it or another agent has reserved it.
   static HeldPort exactly(int port, std::chrono::milliseconds timeout = {});
-  // Returns a HeldPort for a port at which this process already listens. Reserves only the port's name, so that no other ddprun
-  // uses the port.
+  // Returns a HeldPort for a port at which this process already listens. Binds only the abstract socket that marks the port as
+  // reserved, so that no other ddprun uses the port.
   static HeldPort own(int port);
-  // Returns the port that a plan requests; 0 means any.
+  // Reserves `port`, or any free port (see any()) if `port` is 0. If the port is taken, `need` decides: kIfFree reserves any
+  // free port, and kExactly throws UsageError.
   static HeldPort of(int port, PortNeed need, const PortRange& range = {});
 
   int port() const { return port_; }

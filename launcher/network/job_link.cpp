@@ -27,8 +27,8 @@ namespace member_action = rendezvous::member_action;
 // name is a loopback name on this node.
 constexpr std::chrono::seconds kResolverTimeout{2};
 
-// True for events about a round's workers. If the round's release (the message that starts the round) is delayed, these events
-// must be delayed too.
+// Returns true for events about a round's workers. If the round's release (the message that starts the round) is delayed,
+// these events must be delayed too.
 bool concerns_workers(const rendezvous::ShellEvent& event) {
   using rendezvous::NoNodeAnswers, rendezvous::UpdateDeathNotice;
   return std::visit<bool>(

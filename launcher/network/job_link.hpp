@@ -45,7 +45,7 @@ class JobLink {
    protected:
     ~Agent() = default;
   };
-  // Handlers of the queries of users (launcher/query/cluster).
+  // Handlers for queries from users (launcher/query/cluster).
   struct Queries {
     virtual void on_query(const rendezvous::NodeQuery& query) = 0;    // called for a query that this node must answer
     virtual void on_answer(const rendezvous::JobAnswer& answer) = 0;  // called for an answer to a query that this node has sent
@@ -76,7 +76,7 @@ class JobLink {
   rendezvous::Address master() const;
   // Reserves MASTER_PORT if rank 0 is on this node. Otherwise returns nullopt.
   std::optional<HeldPort> hold_master_port();
-  // True if this agent listens on the round's MASTER_PORT and passes the clients to the store.
+  // Returns true if this agent listens on the round's MASTER_PORT and passes the clients to the store.
   bool listens_for_store() const { return release().group_rank == 0 && release().master.port == shell_.port_with_store(); }
   ListeningSockets open_store(const StorePlace& place) { return store_clients_of_port_.open(addresses_of_store(place)); }
   void refuse_store_clients() { store_clients_of_port_.refuse(); }

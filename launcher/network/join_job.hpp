@@ -14,7 +14,8 @@
 
 namespace ddprun {
 
-// Returns the coordinator's answer to a joining node: JSON with its options, program, config and working directory.
+// Returns the coordinator's answer to a joining node: JSON with the options, program, config and working directory of the
+// coordinator's node.
 std::string job_text(const Arguments& arguments, const Plan& plan, const std::filesystem::path& cwd);
 
 struct JoinedJob {

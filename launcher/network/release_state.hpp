@@ -19,7 +19,7 @@ class ReleaseState {
   // Returns the release that waits for the resolver, or the current one if none waits.
   const rendezvous::Release& newest() const { return next_ ? *next_ : current_; }
   void announce(rendezvous::Release release) { next_ = std::move(release); }
-  // Makes the waiting release the current one. Returns false if no release waits.
+  // Turns the waiting release into the current one. Returns false if no release waits.
   bool begin_next() {
     if (!next_) return false;
     current_ = *std::exchange(next_, std::nullopt);

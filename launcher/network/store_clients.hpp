@@ -31,11 +31,11 @@ class StoreClients {
  public:
   explicit StoreClients(boost::asio::io_context& io) : store_(io) {}
 
-  // Call it when a round was released and its store may be on this node. Clients are refused before the first call.
+  // Call this when a round was released and its store may be on this node. Clients are refused before the first call.
   void expect();
-  // Call it if the round's store is on another node or in rank 0's process. Closes the connections of waiting clients.
+  // Call this if the round's store is on another node or in rank 0's process. Closes the connections of waiting clients.
   void refuse();
-  // Call it when a peer has connected and sent `bytes`. Returns true if the client was passed on or is waiting for the next
+  // Call this when a peer has connected and sent `bytes`. Returns true if the client was passed on or is waiting for the next
   // store. The caller must then close its own descriptor. Returns false if the peer is not a store client or is refused.
   bool take(int fd, std::string_view bytes);
   // Opens the store of a new round. Returns the socket from which the store's process receives clients. Only connections to

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr int kFormat = 1;
-constexpr std::size_t kMaxBytes = 1 << 20;  // kMaxFailures entries need less
+constexpr std::size_t kMaxBytes = 1 << 20;  // a history with kMaxFailures entries is smaller
 
 struct LaterFormat : std::runtime_error {
   using std::runtime_error::runtime_error;

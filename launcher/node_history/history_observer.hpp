@@ -16,7 +16,7 @@ namespace ddprun {
 
 class NodeHistoryObserver final : public RunObserver {
  public:
-  using Publish = std::function<void(NodesChanged)>;  // must not send the event before on() has returned
+  using Publish = std::function<void(NodesChanged)>;  // the function must not send the event before on() has returned
   using Record = std::function<void(NodeHistory)>;    // adds failures to the file
   NodeHistoryObserver(NodeFailureCollector::Job job, std::vector<FailingNode> failing, Publish publish, Record record)
       : host_(job.host),

@@ -44,10 +44,10 @@ inline constexpr std::size_t kMaxFailuresPerHost = 20;
 inline constexpr std::size_t kMaxFailures = 500;
 inline constexpr std::size_t kMaxFailureText = 255;  // maximum bytes of a host, cause or run name; longer texts are cut
 
-// True if a failure with this cause counts as a failure of its node.
+// Returns true if a failure with this cause counts as a failure of its node.
 bool is_node_failure(Cause cause);
 
-// The history with the new failures, without expired entries and duplicates, and within the limits.
+// Returns the history with the new failures, without expired entries and duplicates, and within the limits.
 NodeHistory with_failures(NodeHistory history, const NodeHistory& more, std::int64_t now_s);
 
 struct FailingNode {
@@ -56,7 +56,8 @@ struct FailingNode {
   std::string causes;  // "2 lost, 1 device"
 };
 
-// The hosts with at least kFailuresOfFailingNode failures within kHistoryWindow, those with the most failures first.
+// Returns the hosts with at least kFailuresOfFailingNode failures within kHistoryWindow, sorted by the number of failures in
+// descending order.
 std::vector<FailingNode> failing_nodes(const NodeHistory& history, std::int64_t now_s);
 
 // Returns a text such as "gpu7 failed 3 times in the last 7 days (2 lost, 1 device)".

@@ -45,7 +45,7 @@ std::string long_names(const std::vector<OptionSpec>& options) {
   return names;
 }
 
-// Returns the keys, each followed by an equals sign: "optimizer.lr= schedule.type= ...".
+// Returns the keys, each followed by an equals sign, such as "optimizer.lr= schedule.type= ...".
 std::string with_equals(std::span<const std::string> keys, char between) {
   std::string text;
   for (const std::string& key : keys) text += (text.empty() ? "" : std::string(1, between)) + key + "=";

@@ -21,7 +21,7 @@ struct HostAndPort {
   std::optional<int> port;  // 0 to 65535
 };
 
-// True if the text is an IPv6 address. A zone may follow ("fe80::1%eth0").
+// Returns true if the text is an IPv6 address. A zone may follow ("fe80::1%eth0").
 inline bool is_ipv6(std::string_view text) {
   const std::size_t zone = text.find('%');
   if (zone != std::string_view::npos && zone + 1 == text.size()) return false;
@@ -36,7 +36,7 @@ inline std::optional<std::string> with_brackets(std::string_view text) {
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos || text.starts_with('[')) return std::nullopt;
   const std::string_view last = text.substr(colon + 1);
-  constexpr std::size_t kMinDigits = 4;  // users rarely mean a shorter last group as a port: "fe80::1:2"
+  constexpr std::size_t kMinDigits = 4;  // users rarely mean a shorter last group as a port, as in "fe80::1:2"
   const bool may_be_port = last.size() >= kMinDigits && last.find_first_not_of("0123456789") == std::string_view::npos;
   if (!may_be_port || !is_ipv6(text.substr(0, colon))) return std::nullopt;
   return "[" + std::string(text.substr(0, colon)) + "]:" + std::string(last);

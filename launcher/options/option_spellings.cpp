@@ -48,7 +48,8 @@ const OptionSpec& find_or_throw(std::string_view typed, std::span<const OptionSp
                    (near.empty() ? "; ddprun --help lists the options" : ". Did you mean --" + near + "?"));
 }
 
-// True for a word that cannot be the value of an option, such as "--json" or "-v". False for "-", "-1", "-.5" or "- of rank 0".
+// Returns true for a word that cannot be the value of an option, such as "--json" or "-v". Returns false for "-", "-1", "-.5"
+// or "- of rank 0".
 bool looks_like_option(std::string_view word) {
   if (word.size() < 2 || word[0] != '-') return false;
   const char second = word[1];
@@ -90,7 +91,7 @@ void add_letters(std::span<const std::string> args, std::size_t& i, std::vector<
   }
 }
 
-// True if an option states that the first positional argument is not a config, even if its name ends in .json.
+// Returns true if an option states that the first positional argument is not a config, even if its name ends in .json.
 bool has_program_option(const std::vector<std::string>& options) {
   return std::any_of(options.begin(), options.end(), [](const std::string& option) {
     return option == "--module" || option == "--no-python" || option == "--run-path";

@@ -117,8 +117,8 @@ bool environment_has(std::string_view prefix) {
 }  // namespace
 
 Environment process_environment() {
-  // A start looks up a name with each of the prefixes DDPRUN_ and PET_ for each option. Most environments contain no such
-  // variable. If no such variable exists, the lookups are skipped.
+  // At its start, ddprun looks up a name with each of the prefixes DDPRUN_ and PET_ for each option. Most environments contain
+  // no such variable. If no such variable exists, the lookups are skipped.
   return [ours = environment_has("DDPRUN_"),
           torchruns = environment_has("PET_")](std::string_view name) -> std::optional<std::string> {
     if ((!ours && name.starts_with("DDPRUN_")) || (!torchruns && name.starts_with("PET_"))) return std::nullopt;

@@ -21,7 +21,7 @@ using Environment = std::function<std::optional<std::string>(std::string_view na
 Environment process_environment();
 
 struct Setting {
-  std::string value;   // for a flag "1" or "0"; for a repeatable flag the count
+  std::string value;   // the value as text; "1" or "0" for a flag, and the number of repetitions for a repeated flag
   std::string source;  // for example "flag --max-restarts", "environment PET_MAX_RESTARTS" or "default"
 };
 
@@ -85,7 +85,7 @@ std::string join_help_text();
 std::string left_side(const OptionSpec& option);
 std::string explanation(const OptionSpec& option);
 
-// Makes the words a sentence: "print the version" becomes "Print the version."
+// Turns the words into a sentence: "print the version" becomes "Print the version."
 std::string sentence(std::string_view words);
 
 }  // namespace ddprun

@@ -24,7 +24,7 @@ struct OptionSpec {
   Type type = Type::kText;
   std::string_view other_variable{};  // another variable, read after DDPRUN_* and PET_*; may be empty
 
-  bool is_flag() const { return value_name.empty(); }  // a flag may be repeated
+  bool is_flag() const { return value_name.empty(); }  // an option without a value is a flag; users may repeat a flag
 };
 
 std::span<const OptionSpec> option_table();
@@ -44,7 +44,7 @@ const OptionSpec* find_option(char letter);
 std::vector<std::string_view> words_of(const OptionSpec& option);
 
 // Writes the name of the option's variable into `name`: for "nproc-per-node" with the prefix "DDPRUN_" it is
-// DDPRUN_NPROC_PER_NODE. Every start makes two names for each option, so one buffer saves about 200 allocations.
+// DDPRUN_NPROC_PER_NODE. At each start, ddprun makes two names for each option, so one buffer saves about 200 allocations.
 void make_variable_name(std::string& name, std::string_view prefix, std::string_view option);
 
 }  // namespace ddprun

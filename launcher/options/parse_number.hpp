@@ -19,14 +19,14 @@ inline std::string_view without_spaces_and_plus(std::string_view text) {
   return text;
 }
 
-// True if the text is a whole number, even one that does not fit into 64 bits.
+// Returns true if the text is a whole number, even one that does not fit into 64 bits.
 inline bool reads_as_whole(std::string_view text) {
   text = without_spaces_and_plus(text);
   if (text.starts_with('-')) text.remove_prefix(1);
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// True if the text is a number, with or without a fractional part.
+// Returns true if the text is a number, with or without a fractional part.
 inline bool reads_as_decimal(std::string_view text) {
   text = without_spaces_and_plus(text);
   const auto number = leading_decimal(text);

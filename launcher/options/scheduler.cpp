@@ -68,18 +68,20 @@ class SchedulerReader {
     }
     offer("master-addr", master, master_source);
   }
-  // The address that the user gave; "" if there is none.
+  // Returns the address that the user gave; "" if there is none.
   std::string given_address() const {
     if (given_.given("rdzv-endpoint")) return given_.text("rdzv-endpoint");
     return given_.given("master-addr") ? given_.text("master-addr") : "";
   }
-  // The maximum of the user's --nnodes. A node whose Slurm rank is not below it is a spare, so it gets no --node-rank.
+  // Returns the maximum in the user's --nnodes. A node whose Slurm rank is not below this maximum is a spare, so it gets no
+  // --node-rank.
   std::int64_t max_nodes() const {
     const std::string nodes = given_.text("nnodes");
     return !given_.given("nnodes") ? std::numeric_limits<std::int64_t>::max()
                                    : parse_whole(nodes.substr(nodes.find(':') + 1)).value_or(0);
   }
-  // The ports of --port-range, or else the default ports of Slurm's steps. make_plan() refuses an invalid range later.
+  // Returns the ports of --port-range, or the default ports of Slurm's steps if the option is not given. make_plan() refuses
+  // an invalid range later.
   std::pair<int, int> ports() const {
     constexpr std::int64_t kMaxPort = 65535;
     const std::string range = given_.text("port-range");
@@ -102,10 +104,10 @@ bool in_step(const SchedulerReader& read) {
   return step >= 0 && step < kMaxStepId && read.number("SLURM_NODEID") >= 0;
 }
 
-// True if each node of the step has exactly one agent. Several agents on a node are normally a mistake: each task would run
-// the whole job and write the same checkpoints. In that case the function throws UsageError, even for a step on a single node.
-// There are two exceptions. With --standalone each task is a separate job, and the result is true. With --nnodes above 1 the
-// user has given the number of agents, and the result is false.
+// Returns true if each node of the step has exactly one agent. Several agents on a node are normally a mistake: each task
+// would run the whole job and write the same checkpoints. In that case the function throws UsageError, even for a step on a
+// single node. There are two exceptions. With --standalone each task is a separate job, and the result is true. With --nnodes
+// above 1 the user has given the number of agents, and the result is false.
 bool has_one_agent_per_node(const SchedulerReader& read) {
   const std::string tasks = read.text("SLURM_STEP_TASKS_PER_NODE");
   if (tasks.empty() || read.is_standalone()) return true;
@@ -168,10 +170,10 @@ void check_allocation(SchedulerReader& read) {
 
 // The nodes of a job, as a scheduler describes them to each node.
 struct NodesOfScheduler {
-  std::string scheduler;    // for sources and messages: "SkyPilot"
-  std::int64_t nodes = -1;  // number of nodes, from the variable `nodes_name`
-  std::string nodes_name;
-  std::int64_t rank = -1;  // rank of this node
+  std::string scheduler;    // for sources and messages, such as "SkyPilot"
+  std::int64_t nodes = -1;  // number of nodes; -1: unknown
+  std::string nodes_name;   // the environment variable that contains `nodes`; the members below ending in _name are similar
+  std::int64_t rank = -1;   // rank of this node
   std::string rank_name;
   std::string master;  // address of the node with rank 0
   std::string master_name;
@@ -206,7 +208,7 @@ void offer_workers(SchedulerReader& read, const char* variable, const std::strin
 
 void read_skypilot(SchedulerReader& read) {
   offer_workers(read, "SKYPILOT_NUM_GPUS_PER_NODE", "SkyPilot");
-  const std::string addresses = read.text("SKYPILOT_NODE_IPS");  // one on each line
+  const std::string addresses = read.text("SKYPILOT_NODE_IPS");  // one address on each line
   offer_nodes(read, {.scheduler = "SkyPilot",
                      .nodes = read.number("SKYPILOT_NUM_NODES"),
                      .nodes_name = "SKYPILOT_NUM_NODES",

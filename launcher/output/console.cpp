@@ -270,7 +270,7 @@ void Console::handle(const HelperIgnored& event) {
 }
 
 // After a restart, a Python script that imports PyTorch prints nothing for many seconds. So a line reports the time until the
-// first output. It is omitted if this time is below 3 s.
+// first output. The line is omitted if this time is below 3 s.
 void Console::handle(const FirstOutput& event) {
   constexpr double kMinReportedSeconds = 3;
   if (restarted_ && event.seconds >= kMinReportedSeconds)

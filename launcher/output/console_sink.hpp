@@ -158,8 +158,8 @@ class ConsoleSink : public std::enable_shared_from_this<ConsoleSink> {
   std::size_t waiting_bytes() const { return state_ == State::kClosed ? 0 : queued(); }
   void set_lossless(bool lossless) { lossless_ = lossless; }
   bool lossless() const { return lossless_; }
-  // Returns the errno of a failed write, or 0. EPIPE, and EIO from a terminal, only mean that the reader has closed its end, so
-  // 0 is returned.
+  // Returns the errno of a failed write, or 0. If the error is EPIPE, or EIO from a terminal, the reader has only closed its
+  // end, so the result is 0 too.
   int write_error() const { return *write_error_ == EPIPE || *write_error_ == EIO ? 0 : *write_error_; }
 
   void when_at_most(std::size_t bytes, std::function<void()> act) {
@@ -332,7 +332,7 @@ class ConsoleSink : public std::enable_shared_from_this<ConsoleSink> {
   // Errno of the last failed write, or 0; final after all text was written.
   std::shared_ptr<int> write_error_ = std::make_shared<int>(0);
   std::optional<FileQueue> files_;  // set if the descriptor is a regular file
-  FileQueue::About name_;           // path of that file
+  FileQueue::About name_;           // path of this regular file, for messages
   // Number of bytes that were passed to `files_` and are not written yet.
   std::shared_ptr<std::size_t> on_the_way_ = std::make_shared<std::size_t>(0);
 };

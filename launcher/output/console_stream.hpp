@@ -70,8 +70,8 @@ class ConsoleStream {
   RankAssignment ranks_;  // ranks of the worker in the current round
   std::string prefix_;
   LineSplitter splitter_;
-  // The state of the first part of the current line. kNone: it waits for the rest. kShown: the console shows it. kLost: it was
-  // dropped, because the console's queue was full.
+  // The state of the first part of the current line. kNone: it was not shown yet, and the rest of the line is awaited. kShown:
+  // the console shows it. kLost: it was dropped, because the console's queue was full.
   enum class Head { kNone, kShown, kLost } head_ = Head::kNone;
   Clock::time_point waiting_since_;
   LastLines tail_;           // used only for stderr

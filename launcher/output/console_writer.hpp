@@ -65,10 +65,10 @@ class ConsoleWriter {
   void line(Stream stream, std::string_view text);
   // Writes a JSON event to stdout; `text` ends with '\n'. The reserved part of the queue is used, as in line().
   void event(std::string_view text);
-  // Writes a part of a line that belongs to the stream `source`. If the line is still unfinished at the end of the console,
-  // only `more` is written. Otherwise `full_text`, which includes the prefix, is written. `ends` is true if both texts end with
-  // a newline; otherwise the line stays unfinished. Returns false if the queue is full: the line counts as dropped, and the
-  // caller must not write the rest of it.
+  // Writes a part of a line that belongs to the stream `source`. If the unfinished line is still the last line on the console,
+  // only `more` is written. Otherwise `full_text`, which includes the prefix, is written. `ends` is true if both texts end
+  // with a newline; otherwise the line stays unfinished. Returns false if the queue is full: the line counts as dropped, and
+  // the caller must not write the rest of it.
   bool part(Stream stream, int source, std::string_view full_text, std::string_view more, bool ends);
 
   // Draws a new progress bar in place of the old one; an empty text removes it. Has no effect if there is no terminal, or

@@ -18,7 +18,7 @@
 
 namespace ddprun {
 
-// Returns a number with its noun: "1 worker", "1,024 steps".
+// Returns a number with its noun, such as "1 worker" or "1,024 steps".
 inline std::string counted(std::int64_t number, const char* one) {
   return format_count(number) + " " + one + (number == 1 ? "" : "s");
 }

@@ -17,7 +17,7 @@
 
 namespace ddprun {
 
-// The directory of one round (one start of all workers): "round-000", or "attempt_0" in torchrun's layout.
+// The directory of one round (one start of all workers), such as "round-000", or "attempt_0" in torchrun's layout.
 struct RoundFolder {
   int number = 0;
   LogLayout layout = LogLayout::kRounds;

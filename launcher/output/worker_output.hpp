@@ -61,7 +61,7 @@ class WorkerOutput {
   // Creates the directories of the round and opens its log files. Each worker has one directory. A worker that fails writes its
   // error file there.
   void begin_round(const OutputRound& round);
-  // Call this before the worker starts. It waits for a short time until the worker's log files are open.
+  // Call this before the worker starts. The call waits for a short time until the worker's log files are open.
   void begin_worker(int worker);
   // Call this when a new process replaces this worker, while the other workers keep running. The log files of the new process
   // are in the directory of the new round.

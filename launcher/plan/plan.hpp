@@ -22,7 +22,7 @@
 
 namespace ddprun {
 
-// A resolved value and its source, as --dry-run prints them: {"nproc_per_node", "2", "flag --nproc-per-node"}.
+// A resolved value and its source, as --dry-run prints them, such as {"nproc_per_node", "2", "flag --nproc-per-node"}.
 struct ValueSource {
   std::string name;
   std::string value;
@@ -52,7 +52,7 @@ struct WorkerPlace {
 struct Plan {
   enum class Kind { kTrain, kPython, kModule, kProgram };
   Kind kind = Kind::kTrain;
-  std::string title;  // name of the job in messages: "fashion-mnist", "train.py"
+  std::string title;  // name of the job in messages, such as "fashion-mnist" or "train.py"
   // argv of a worker; command[0] is the resolved executable. For kTrain: ddptrain --run-dir DIR --resume HOW
   // <run-dir>/config.json
   std::vector<std::string> command;

@@ -56,7 +56,7 @@ void choose_static_master(Plan& plan, const Settings& settings, bool endpoint_gi
     const PortRange& range = plan.rendezvous.port_range;
     plan.master_port = train ? 0 : !range.given() ? kStaticPort : plan.rendezvous.many() ? range.low : 0;
     sources.master_port = range.given() ? settings.find("port-range")->source : "default";
-    if (!plan.rendezvous.many()) plan.master_port_need = PortNeed::kIfFree;  // no other node must know the port in advance
+    if (!plan.rendezvous.many()) plan.master_port_need = PortNeed::kIfFree;  // no other node needs to know the port in advance
   }
   plan.rendezvous.host = plan.master_addr;
   plan.rendezvous.port = plan.master_port;
@@ -112,10 +112,11 @@ void warn_of_port_outside(Plan& plan, int port) {
   plan.warnings.push_back("the requested port " + std::to_string(port) + " is outside " + text_of(range));
 }
 
-// Refuses a range with fewer ports than this node needs, even if no other node of the job runs on its machine.
+// Refuses a range with fewer ports than this node needs, even if no other node of the job runs on the same machine.
 void refuse_too_few_ports(const Plan& plan) {
   const PortRange& range = plan.rendezvous.port_range;
-  // Several nodes: the rendezvous port, a listener of the agent, and two ports between which MASTER_PORT alternates.
+  // In a multi-node job the agent needs four ports: the rendezvous port, a port for its listener, and two ports between which
+  // MASTER_PORT alternates.
   const int agent = plan.rendezvous.many() ? 4 : 2;
   const int workers = plan.trains() && (plan.rendezvous.many() || plan.nproc_per_node > 1) ? plan.nproc_per_node : 0;
   if (!range.given() || range.size() >= agent + workers) return;

@@ -49,7 +49,8 @@ std::string stripped(std::string_view text) {
   return std::string(text.substr(first, text.find_last_not_of(" \t\r\n\v\f") - first + 1));
 }
 
-// Returns the PCI bus ids of the visible GPUs, near which the workers are placed. Empty if the job does not use GPUs.
+// Returns the PCI bus ids of the visible GPUs, near which the workers are placed. The result is empty if the job does not use
+// GPUs.
 std::vector<std::string> bus_ids_for(const Plan& plan, const Machine& machine) {
   std::vector<std::string> ids;
   if (plan.kind == Plan::Kind::kTrain && plan.device == "cpu") return ids;

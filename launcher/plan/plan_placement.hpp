@@ -19,7 +19,7 @@ void check_worker_count(const Settings& settings);
 // workers exceeds the number of GPUs or the batch size.
 void choose_workers(Plan& plan, const Settings& settings, const Machine& machine, const Environment& environment);
 
-// Chooses the workers' standard input. Call it after choose_workers(), since it depends on the number of workers.
+// Chooses the workers' standard input. Call this after choose_workers(), because the choice depends on the number of workers.
 void choose_input(Plan& plan, const Machine& machine);
 
 // Returns the variables that make only one GPU visible to a worker (--virtual-local-rank), by the rule of torchrun 2.15. The

@@ -32,8 +32,8 @@ constexpr std::array<std::string_view, 12> kConfKeys{"join_timeout",
                                                      "timeout",
                                                      "use_libuv"};
 
-// These options configure torchrun's store, which ddprun does not use. A value that torchrun refuses is an error here too. A
-// valid value only adds a note that the option has no effect.
+// These options configure torchrun's store, which ddprun does not use. A value that torchrun refuses is an error here too. If
+// the value is valid, ddprun only prints a note that the option has no effect.
 constexpr std::array<std::string_view, 3> kCheckedOnly{"close_timeout", "keep_alive_interval", "read_timeout"};
 
 std::string without_effect(const std::string& key) {
@@ -96,15 +96,16 @@ void read_port_range(const Setting& setting, RendezvousPlan& plan) {
   plan.port_range = {static_cast<int>(*low), static_cast<int>(*high)};
 }
 
-// True if the text may be a host name or an address. False, for example, if it contains a space or a slash.
+// Returns true if the text may be a host name or an address. Returns false, for example, if the text contains a space or a
+// slash.
 bool may_be_host(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
     return std::isalnum(c) != 0 || c >= 0x80 || c == '.' || c == '-' || c == '_' || c == ':' || c == '%';
   });
 }
 
-// Reads etcd://HOST:PORT, the address of the arbiter (the third voter for two nodes). It has an effect only if either of two
-// nodes may continue alone, so other values of --nnodes are refused.
+// Reads etcd://HOST:PORT, the address of the arbiter (the third voter for two nodes). The arbiter has an effect only if either
+// of two nodes may continue alone, so other values of --nnodes are refused.
 void read_arbiter(const Setting& setting, RendezvousPlan& plan) {
   constexpr const char* kExpected = "etcd://HOST:PORT, such as etcd://10.0.0.5:2379";
   constexpr std::string_view kScheme = "etcd://";

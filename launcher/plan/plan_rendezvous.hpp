@@ -16,7 +16,7 @@ inline constexpr int kStaticPort = 29500;
 
 struct RendezvousChoice {
   RendezvousPlan plan;
-  bool endpoint_given = false;        // true if --rdzv-endpoint is given, unless --standalone makes it ineffective
+  bool endpoint_given = false;        // true if --rdzv-endpoint is given and has an effect (with --standalone it has none)
   std::vector<std::string> notes;     // options that have no effect; shown with -v
   std::vector<std::string> warnings;  // probable mistakes
 };

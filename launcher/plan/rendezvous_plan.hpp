@@ -32,7 +32,8 @@ struct RendezvousPlan {
   std::string arbiter_host;
   int arbiter_port = 0;
 
-  std::chrono::milliseconds join_timeout{600'000};  // time until min_nodes have joined; in static rendezvous also "timeout"
+  // maximum time until min_nodes have joined; with static rendezvous, the key "timeout" sets it too
+  std::chrono::milliseconds join_timeout{600'000};
   // time to wait for more nodes, up to max_nodes, after min_nodes have joined (torchrun: 30 s)
   std::chrono::milliseconds last_call_timeout{2'000};
   std::chrono::milliseconds heartbeat_timeout{5'000};

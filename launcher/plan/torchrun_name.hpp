@@ -14,8 +14,8 @@ namespace ddprun {
 // Returns kTorchrun if the last path component of argv[0] is "torchrun".
 CalledAs name_called_by(std::string_view argv0);
 
-// Returns the banner that torchrun prints when it sets OMP_NUM_THREADS=1 for workers. Empty if torchrun would not print it, or
-// if ddprun was not started under the name torchrun.
+// Returns the banner that torchrun prints when it sets OMP_NUM_THREADS=1 for workers. The result is empty if torchrun would
+// not print it, or if ddprun was not started under the name torchrun.
 std::string threads_banner(const Plan& plan, const Environment& environment);
 
 // Converts an exit code of ddprun to the exit code that torchrun would return: 0 on success and 1 for every failure. Do not

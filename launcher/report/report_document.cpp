@@ -271,8 +271,8 @@ void ReportDocument::add(const RoundFailed& event) {
   failed["first_cause"] = failure_json(event.first);
   add_consequences(failed, event.consequences);
   for (const Json& worker : failed["workers"]) {
-    // True if the worker exited with code 0 before the failure, although it was not ordered to stop. It may have caused the
-    // failure of the other workers.
+    // True if the worker exited with code 0 before the failure, although it was not ordered to stop. Such a worker may have
+    // caused the failure of the other workers.
     const bool left = worker.value("exit_code", -1) == 0 && !worker.value("asked_to_stop", true) &&
                       worker.value("ended_ns", event.first.time_ns) < event.first.time_ns;
     if (left) failed["left_early"].push_back(worker["rank"]);

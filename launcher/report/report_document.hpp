@@ -58,7 +58,7 @@ class ReportDocument {
 
   const ReportFacts& facts() const { return facts_; }
   bool earlier_is_damaged() const { return earlier_ == Earlier::kDamaged; }
-  std::string earlier_problem() const;  // describes a missing end of the earlier run; "" if the end is not missing
+  std::string earlier_problem() const;  // a message if the earlier report does not contain the end of its run; "" if it does
 
  private:
   enum class Earlier { kNone, kWhole, kUnfinished, kDamaged };

@@ -36,7 +36,7 @@ int replace_file(const fs::path& file, std::string_view text) noexcept {
   }
 }
 
-// Writes the file and returns 0 or an errno. It throws nothing, since a full disk must not change how the job ends.
+// Writes the file and returns 0 or an errno. Never throws, because a full disk must not change how the job ends.
 int put(const fs::path& file, const std::string& text, Sync sync) {
   if (sync == Sync::kYes) {
     try {
@@ -101,7 +101,7 @@ void ReportFile::add_piece() {
     const std::lock_guard lock(newest_->mutex);
     if (newest_->queued || !newest_->text) return;
     newest_->queued = true;
-  }  // the lock ends before add(), which may do the work on this thread; the work locks the mutex as well
+  }  // unlocked before add(), because add() may do the work on this thread, and the work locks the mutex
   files_->add(
       [to = newest_, where = path_] {
         std::unique_lock taking(to->mutex);

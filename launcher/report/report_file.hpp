@@ -26,9 +26,9 @@ class ReportFile {
   // fsync, if the file system supports it.
   enum class Sync { kNo, kYes };
   void write(std::string text, Sync sync = Sync::kNo);
-  // If there is no queue, this is the same as write(). With a queue, the guardian has the text when the function returns. The
-  // write of the file is queued a short time later. So urgent file work, such as the logs of the next workers, does not wait
-  // behind the report in the queue.
+  // If there is no queue, this function does the same as write(). With a queue, the guardian has the text when the function
+  // returns. The file write is queued a short time later. So urgent file work, such as the logs of the next workers, does not
+  // wait behind the report in the queue.
   void write_deferred(std::string text);
 
   // Returns 0 if the newest attempt to write the file succeeded, otherwise its errno.

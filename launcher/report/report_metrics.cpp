@@ -118,7 +118,7 @@ ReportMetrics metrics_of(const ReportJson& report, std::optional<std::int64_t> n
   }
   if (now_ns && !figures.rounds.empty()) {
     RoundSpan& newest = figures.rounds.back();
-    // If the agent of an earlier start was killed, its last round has no end.
+    // If the agent of an earlier invocation was killed, its last round has no end time.
     const bool of_this_start =
         report_integer_at(*newest.round, "invocation") + 1 == std::ssize(report_value(report, "invocations"));
     newest.runs = of_this_start && !report_value(*newest.round, "ended_ns").is_number();

@@ -37,7 +37,7 @@ inline double report_number_at(const ReportJson& object, const char* key) {
 // instead.
 MetricList evaluation_metrics(const ReportJson& evaluation);
 
-// Returns for example "rank 3", or "the node" if the failure belongs to no worker.
+// Returns a text such as "rank 3", or "the node" if the failure belongs to no worker.
 std::string failed_rank_text(const ReportJson& failure);
 
 // Describes when a rank became a straggler, such as "rank 1, compute: 41.2 ms per step, the others 30.1 ms, at step 370".
@@ -49,11 +49,11 @@ struct RoundSpan {
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
   bool failed = false;
-  bool runs = false;  // the job runs, and this is its newest round
+  bool runs = false;  // true if the job is running and this is its newest round
 };
 
 struct ReportMetrics {
-  // The names of the parts of the run and their seconds, in the order of the report. Parts of 0 s are omitted.
+  // How the run used its time: the name and the seconds of each part, in the order of the report. Parts of 0 s are omitted.
   std::vector<std::pair<std::string, double>> time;
   // False if no worker has reported a step. The start of training and the repeated work are then unknown.
   bool has_steps = false;
@@ -63,12 +63,12 @@ struct ReportMetrics {
   std::int64_t steps_lost = 0;
   std::int64_t failures = 0;
   std::vector<std::pair<std::string, std::int64_t>> causes;  // causes and their counts, most frequent first
-  // The ranks that failed first in a round, such as "rank 3 on b", with their counts. Most frequent first.
+  // The ranks that failed first in a round, such as "rank 3 on b", with their counts, sorted by count in descending order.
   std::vector<std::pair<std::string, std::int64_t>> ranks;
   std::vector<RoundSpan> rounds;  // sorted by time; the entries point into the report
 };
 
-// `now_ns` is the current time, if the job runs. The newest round then ends at this time, unless it has ended.
+// `now_ns` is the current time, if the job is running. The newest round then ends at this time, unless it has ended.
 ReportMetrics metrics_of(const ReportJson& report, std::optional<std::int64_t> now_ns = {});
 
 // Describes how the run ended. `exit` is the value of "exit" in the report.

@@ -25,7 +25,8 @@ class ReportRounds {
   // Evidence of consequences is kept only in the first kFirst rounds and in this number of newest rounds.
   static constexpr std::size_t kLastInFull = 8;
   static constexpr std::size_t kConsequences = 8;  // consequences per round that are kept in full
-  static constexpr std::size_t kRanksNamed = 64;   // maximum number of ranks listed for each cause of the other consequences
+  // maximum number of ranks that are listed for each cause of the consequences that are not kept in full
+  static constexpr std::size_t kRanksNamed = 64;
 
   // Applies the limits. Call this after a round was appended. Returns true if a round in the middle was removed.
   bool appended(ReportJson& rounds);

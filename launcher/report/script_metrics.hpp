@@ -62,8 +62,8 @@ class ScriptMetrics : public RunObserver {
   ProgressMeter meter_;
   std::optional<Line> line_;  // the line of the newest step, which is not written yet
   std::optional<double> speed_;
-  bool begins_ = true;  // rank 0 has not reported anything in this round
-  bool first_ = true;   // rank 0 has not reported anything in any round
+  bool begins_ = true;  // true until rank 0 has reported something in this round
+  bool first_ = true;   // true until rank 0 has reported something in any round
   int world_size_ = 0;
   std::shared_ptr<std::size_t> waiting_ = std::make_shared<std::size_t>(0);
   bool left_out_ = false;

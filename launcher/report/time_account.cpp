@@ -60,8 +60,8 @@ void TimeAccount::add(const WorkerStarted& event) {
 }
 
 void TimeAccount::add(const WorkerReported& event) {
-  // The first message over the channel proves that the workers report their phases. They have started but do not train yet, so
-  // the time so far belongs to the start.
+  // The first message over the channel proves that the workers report their phases. The workers have started but do not train
+  // yet, so the time so far belongs to the start.
   if (!uses_channel_ && part_ == Part::kTraining) {
     part_ = first_round_ ? Part::kStart : Part::kRestart;
     round_.trained_s = 0;

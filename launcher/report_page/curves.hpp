@@ -43,7 +43,7 @@ class CurveReader {
   std::filesystem::path file_;
   Curves curves_;
   std::int64_t read_ = 0;  // bytes of the lines that were read
-  std::string last_;       // the last of these lines, with its '\n'
+  std::string last_;       // the last line that was read, with its '\n'
 };
 
 }  // namespace ddprun

@@ -22,8 +22,8 @@ struct LiveWorker {
 
 struct LiveJob {
   std::int64_t now_ns = 0;  // time of the answers, in nanoseconds since 1970
-  std::string state;        // "running for 2 min 03 s, 1 of 3 restarts used"; "" if the agent did not answer
-  std::string progress;     // "epoch 2/3  step 512/1,407  ..."; "" if unknown
+  std::string state;        // such as "running for 2 min 03 s, 1 of 3 restarts used"; "" if the agent did not answer
+  std::string progress;     // such as "epoch 2/3 step 512/1,407 ..."; "" if unknown
   std::int64_t step = 0;    // finished steps, and the steps of the whole run; 0 if unknown
   std::int64_t steps_total = 0;
   std::string last_failure{};

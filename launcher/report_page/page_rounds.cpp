@@ -80,7 +80,7 @@ std::string axis_of_time(const TimeScale& scale, const TimeUnit& unit) {
 }
 
 std::string bar_of_round(const RoundSpan& span, const TimeScale& scale) {
-  constexpr double kLeast = 0.2;  // a short round must be visible
+  constexpr double kLeast = 0.2;  // minimum width in percent, so that a short round is visible
   const double from = scale.percent(span.begin_ns), wide = std::max(kLeast, scale.percent(span.end_ns) - from);
   return "<rect class=\"round\" x=\"" + percent_text(from) + "\" y=\"15\" height=\"16\" width=\"" + percent_text(wide) +
          "\"><title>round " + std::to_string(report_integer_at(*span.round, "round")) + ", " +
@@ -121,7 +121,8 @@ std::string evidence_of(const ReportJson& failure) {
   return html;
 }
 
-// Returns the id of a round's block. When the page is loaded again, its script finds the unfolded blocks by their ids.
+// Returns the id of a round's block. When the page is loaded again, its script uses these ids to find the blocks that were
+// expanded.
 std::string id_of_round(const ReportJson& round) {
   return "round-" + std::to_string(report_integer_at(round, "invocation")) + "-" +
          std::to_string(report_integer_at(round, "round"));

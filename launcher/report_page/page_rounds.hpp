@@ -1,5 +1,5 @@
-// Shows the rounds in the page of `ddprun report` (page.hpp). In a time line, a mark shows each failure. A block for each
-// round can be unfolded to show the evidence of its failures. The code is pure: no I/O, no clock.
+// Shows the rounds in the page of `ddprun report` (page.hpp). In a time line, a mark shows each failure. Users can expand a
+// block for each round, which shows the evidence of its failures. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <string>

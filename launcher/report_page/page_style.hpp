@@ -3,7 +3,7 @@
 
 namespace ddprun {
 
-// Colours are variables, which have other values on a dark screen. As many charts as fit are in one row.
+// The colours are CSS variables, which have other values in dark mode. Each row contains as many charts as fit.
 inline constexpr const char* kPageStyle = R"(
 :root { color-scheme: light dark; --line: #8886; --axis: #777; --good: #17784a; --bad: #b3301c; --kept: #8a5a00; --ink: #0072b2;
   --round: #7a8ea3; }
@@ -37,8 +37,9 @@ pre { overflow-x: auto; font-size: .8rem; padding: .5rem; border: 1px solid var(
 .good { color: var(--good); } .small { font-size: .85rem; opacity: .8; }
 )";
 
-// A page that reloads itself keeps its scroll position and its unfolded blocks. The script stores them in the browser's storage
-// of this tab, under the path of the page. If a browser has no such storage, the page loses them at each reload.
+// When the page reloads itself, it keeps its scroll position, and expanded blocks stay expanded. The script stores both in the
+// sessionStorage of the browser tab, with the path of the page in the key. If a browser has no sessionStorage, both are lost
+// at each reload.
 inline constexpr const char* kPageScript = R"(
 const key = "ddprun " + location.pathname;
 const blocks = () => [...document.querySelectorAll("details[id]")];

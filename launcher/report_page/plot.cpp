@@ -16,7 +16,7 @@ namespace {
 constexpr PlotArea::Size kPlotSize{.wide = 720, .high = 360, .step_ticks = 8, .value_ticks = 6};
 constexpr double kLegendLine = 18, kPlotLeft = 72, kPlotRight = 24;
 constexpr double kPlotTop = PlotArea::kAbove + 22;  // space for the marks and for the name of the metric
-constexpr double kLegendTop = kPlotSize.high + PlotArea::kBelow + kLegendLine;  // baseline of the first line
+constexpr double kLegendTop = kPlotSize.high + PlotArea::kBelow + kLegendLine;  // y coordinate of the first line of the legend
 // Eight colours that readers with a colour vision deficiency can distinguish (Okabe and Ito). From the ninth curve on, the
 // colours repeat with dashed lines.
 constexpr std::array kColours{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#888888", "#b8a800"};

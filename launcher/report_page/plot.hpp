@@ -23,8 +23,8 @@ struct PlottedRun {
   PlottedMetric metric;
 };
 
-// Returns the points of one metric in a metrics.jsonl. They come from the lines about steps. If no such line has the metric,
-// they come from the lines about evaluations. Damaged lines and values that are not finite numbers are skipped.
+// Returns the points of one metric in a metrics.jsonl. The points come from the lines about steps. If no such line has the
+// metric, the points come from the lines about evaluations. Damaged lines and values that are not finite numbers are skipped.
 PlottedMetric read_metric(std::istream& metrics, const std::string& metric);
 
 // Returns the sorted names of the metrics in the file, for which read_metric() finds points.

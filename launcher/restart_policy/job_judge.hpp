@@ -15,8 +15,8 @@ rendezvous::FailureReport report_of(const Failure& failure, const FailedRound& r
 Failure failure_of(const rendezvous::FailureReport& report);
 
 // These functions judge a failed round: the first one with the failure of a local worker, the second with a report from any
-// node. `before` is the budget that the job has used so far. `Verdict::after` is the budget with this failure counted. Store it
-// if the job follows the verdict, and pass it to the next call.
+// node. `before` is the budget that the job has used so far. `Verdict::after` is the budget after this failure. If the job
+// follows the verdict, the caller must store this budget and pass it to the next call.
 rendezvous::Verdict judge(const Failure& first, const FailedRound& record, const rendezvous::Budget& before,
                           const RestartLimits& limits);
 rendezvous::Verdict judge(const rendezvous::FailureReport& first, const rendezvous::Budget& before,

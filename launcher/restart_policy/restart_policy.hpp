@@ -38,7 +38,7 @@ inline constexpr int kMaxSameFailures = 9;
 // Rules that users can change with --restart-policy (restart_policy_file.hpp).
 struct RestartRules {
   // Maximum number of restarts for each cause since the budget was last full. nullopt means the default: the cause may use the
-  // whole budget, or it allows no restart (is_unrecoverable()).
+  // whole budget, or the job ends without a restart (is_unrecoverable()).
   std::array<std::optional<int>, kCauses> of_cause{};
   // The job ends after this many rounds in a row with the same failure at the same step and without progress. The maximum is
   // kMaxSameFailures; 0 disables the rule.
@@ -55,12 +55,12 @@ struct RestartLimits {
   bool refill_by_progress = false;  // true: a round that made progress refills the budget
   RestartRules rules{};
   // True if exit code kPreempted means that the worker has saved its state. This holds for ddptrain's workers. A script may use
-  // any exit code for its own purposes, so it does not hold for scripts.
+  // any exit code for its own purposes, so this does not hold for scripts.
   bool preempted_has_saved = false;
 };
 
 // Decides what follows the failed round. `before` is the budget that the job has used so far. `Verdict::after` is the budget
-// with this failure counted.
+// after this failure.
 rendezvous::Verdict decide_restart(const FailedRound& failed, const rendezvous::Budget& before, const RestartLimits& limits);
 
 // Returns true if `round` started from a newer step than any start or checkpoint of the earlier rounds. This proves that

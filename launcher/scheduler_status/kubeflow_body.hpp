@@ -15,17 +15,17 @@ namespace ddprun {
 
 // Limits of the server. Metrics beyond them are left out.
 inline constexpr std::size_t kMaxStatusMetrics = 256;
-inline constexpr std::size_t kMaxStatusText = 64;  // bytes of a metric's name or value
+inline constexpr std::size_t kMaxStatusText = 64;  // maximum number of bytes of a metric's name or value
 inline constexpr std::size_t kMaxStatusBytes = 64 << 10;
 
-// The JSON of a request: percentage, remaining seconds and metrics, each only if it is known. `evaluation`: the newest metrics
-// of an evaluation; their names get the prefix "eval_". `realtime_ns`: the time of the status.
+// Returns the JSON of a request: percentage, remaining seconds and metrics, each only if it is known. `evaluation`: the newest
+// metrics of an evaluation; their names get the prefix "eval_". `realtime_ns`: the time of the status.
 std::string kubeflow_status(const ProgressShown& progress, const MetricList& evaluation, std::int64_t realtime_ns);
 
 struct HttpsUrl {
   std::string host;  // without brackets, if it is an IPv6 address
   std::string port = "443";
-  std::string path = "/";  // with the query
+  std::string path = "/";  // path and query of the URL
 };
 
 // Returns nullopt if the text is not an https URL, or if it contains a user name, spaces or control characters.

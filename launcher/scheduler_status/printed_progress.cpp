@@ -142,7 +142,7 @@ bool PrintedProgress::read_step(std::string_view line) {
   return false;
 }
 
-// Reads a bar of tqdm: "train: 45%|####5     | 450/1000 [00:10<00:12, 45.00it/s, loss=0.23]".
+// Reads a bar of tqdm, such as "train: 45%|####5 | 450/1000 [00:10<00:12, 45.00it/s, loss=0.23]".
 bool PrintedProgress::read_bar(std::string_view line) {
   const std::size_t percent = line.find("%|");
   if (percent == std::string_view::npos || percent == 0 || !is_digit(line[percent - 1])) return false;

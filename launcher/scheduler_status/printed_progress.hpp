@@ -54,7 +54,7 @@ class PrintedProgress {
   std::array<bool, 2> skips_line_{};  // true: the unfinished line is too long, so it is skipped
   std::optional<Position> epoch_;
   bool counts_from_zero_ = false;  // the program has printed epoch 0
-  std::optional<Position> step_;   // from a line with a word such as "step"
+  std::optional<Position> step_;   // position from a line with a word such as "step"
   std::optional<Position> bar_;
   bool step_is_newest_ = false;  // the newest position is step_, not bar_
   channel::Progress metrics_{};  // loss, learning rate and other metrics

@@ -22,7 +22,7 @@ namespace ddprun {
 namespace {
 
 constexpr std::chrono::seconds kTimeout{15};    // the server answers within 10 s
-constexpr std::chrono::seconds kEndTimeout{3};  // shorter, since the end of the job waits for the last request
+constexpr std::chrono::seconds kEndTimeout{3};  // shorter, because the job cannot end before the last request
 constexpr std::size_t kMaxProblem = 500;
 
 }  // namespace

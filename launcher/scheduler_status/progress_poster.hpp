@@ -27,9 +27,9 @@ class ProgressPoster final : public RunObserver {
  public:
   struct Target {
     std::string failure;            // start of the message after a failed command
-    bool stops_at_failure = false;  // no command follows a failed one
-    // Returns the command that sends a status. On success it prints nothing. `evaluation`: metrics of the newest evaluation.
-    // `time_ns`: the time of the progress.
+    bool stops_at_failure = false;  // true: after a command has failed, no other command is started
+    // Returns the command that sends a status. The command prints nothing if it succeeds. `evaluation`: metrics of the newest
+    // evaluation. `time_ns`: the time of the progress.
     std::function<std::vector<std::string>(const ProgressShown& progress, const MetricList& evaluation, std::int64_t time_ns)>
         command;
   };

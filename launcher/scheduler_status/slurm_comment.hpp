@@ -9,12 +9,12 @@
 
 namespace ddprun {
 
-// Returns a text such as "ddprun: epoch 2/3, step 512/1,407, loss 0.3412, 32 s left". It contains only characters that need no
-// quotes for scontrol.
+// Returns a text such as "ddprun: epoch 2/3, step 512/1,407, loss 0.3412, 32 s left". The text contains only characters that
+// need no quotes for scontrol.
 std::string slurm_comment(const ProgressShown& progress);
 
-// True if the output of `scontrol show job` has no comment, or a comment that slurm_comment() has created. A comment of the
-// user is kept, because some sites read it.
+// Returns true if the output of `scontrol show job` has no comment, or a comment that slurm_comment() has created. A comment
+// of the user is kept, because some sites read it.
 bool may_set_slurm_comment(std::string_view scontrol_job);
 
 }  // namespace ddprun

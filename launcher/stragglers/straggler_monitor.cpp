@@ -42,8 +42,9 @@ void StragglerMonitor::begin(const RoundStarted& round) {
   state_.begin_round(round.world_size, round.nodes > 1);
 }
 
-// One message may report several steps. The counters of the kernel are divided evenly among these steps. The time for which
-// the worker was stopped (SIGSTOP) is divided in proportion to the waiting times: a stop during a wait prolongs that wait.
+// One message may report several steps. The increases of the kernel counters are divided evenly among these steps. The time for
+// which the worker was stopped (SIGSTOP) is divided in proportion to the waiting times: a stop during a wait prolongs that
+// wait.
 void StragglerMonitor::on_pace(int rank, const channel::Pace& pace) {
   const RoundModel::Worker* const worker = round_.find(rank);
   const auto total = channel::total_of(pace);

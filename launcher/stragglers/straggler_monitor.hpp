@@ -50,7 +50,8 @@ class StragglerMonitor : public RunObserver {
   // nodes have not answered.
   void set_query(std::function<void()> query) { query_ = std::move(query); }
   void finish_query() { query_pending_ = false; }
-  // Returns the reports and connections of this node's ranks since the last call, as JSON of about `max_bytes` bytes at most.
+  // Returns the reports and connections of this node's ranks since the last call, as JSON text with at most about `max_bytes`
+  // bytes.
   nlohmann::json take_reports(std::size_t max_bytes);
   // Processes the result of take_reports() on another node.
   void receive(const nlohmann::json& answer);

@@ -13,7 +13,8 @@ constexpr std::size_t kMaxPieces = 100;  // number of pieces per rank that are s
 constexpr std::int64_t kMaxSteps = 1'000'000'000;  // maximum number of steps in one piece
 constexpr double kStepFraction = 0.2;              // a straggler delays each step by at least this fraction of the step time
 constexpr double kMinDifference = 0.002;           // a straggler delays each step by at least this many seconds
-constexpr double kQueueFactor = 3;     // a straggler's delay is at least this multiple of the others' wait for processors
+// a straggler is slower by at least this multiple of the time for which the other ranks wait for processors
+constexpr double kQueueFactor = 3;
 constexpr double kSlowdownFactor = 3;  // an exchange or link is slow if it takes this multiple of its normal time
 constexpr double kExchangeFraction = 0.3;
 
@@ -199,8 +200,8 @@ void StragglerState::judge_exchange(const std::vector<Sum>& ranks, Finding findi
 }
 
 // Finds the node with a slow link. All connections of that node are slow, including its fastest one. Every other node has a
-// fast connection to a third node. So we compare the fastest connection of each address. With two nodes there is no third one,
-// and the slow node cannot be found.
+// fast connection to a third node. So we compare the fastest connection of each address. A job with two nodes has no third
+// node, so the slow node cannot be found.
 void StragglerState::find_slow_link(Finding& finding) const {
   std::map<std::string, double> fastest;  // key: address
   for (const auto& [rank, links] : links_) {

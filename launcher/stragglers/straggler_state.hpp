@@ -62,8 +62,7 @@ struct RankPace {
   double asleep = 0;   // part of `own` in which the rank did not run, was not ready to run and was not stopped
 };
 
-// The times of a RankPace in the order in which a message between nodes has them. In the message they follow rank, step and
-// steps.
+// The times of a RankPace, in their order in a message between nodes. In the message, the times follow rank, step and steps.
 inline constexpr std::array kTimesOfPace{&RankPace::own,     &RankPace::waiting, &RankPace::data,  &RankPace::queued,
                                          &RankPace::stopped, &RankPace::disk,    &RankPace::asleep};
 

@@ -10,8 +10,8 @@
 
 namespace ddprun {
 
-// Returns only connections on which the process has sent data in the last 2 seconds. Returns none if the kernel does not report
-// them.
+// Returns only connections on which the process has sent data in the last 2 seconds. Returns no connections if the kernel does
+// not report them.
 std::vector<RankLink> links_of_process(pid_t pid);
 
 }  // namespace ddprun

@@ -72,7 +72,7 @@ class ScriptStore {
   std::vector<Action> received(int client, std::string_view bytes);
   // Call this when the client's socket has accepted `bytes` more bytes of replies.
   void sent(int client, std::size_t bytes);
-  // Call this when the client has disconnected. It no longer waits for keys, but the keys that it has set remain.
+  // Call this when the client has disconnected. The client then no longer waits for keys, but the keys that it has set remain.
   void gone(int client);
   // Returns true if the store can process another query of this client now. If false, the caller should not read from the
   // client.
@@ -86,8 +86,8 @@ class ScriptStore {
   // Returns true if clients wait for a large reply and there is no space for the next one.
   bool lacks_space() const { return !turn_queue_.empty() && !next_turn(); }
   // Disconnects one stalled client, to make space for large replies. A client is stalled if it has unsent bytes and has read
-  // less than light_bytes since the last call. The one with the most unsent bytes is chosen. Has no effect if no client is
-  // stalled.
+  // less than light_bytes since the last call. If several clients are stalled, the client with the most unsent bytes is
+  // disconnected. The call has no effect if no client is stalled.
   std::vector<Action> free_space();
   // Returns the number of bytes that count towards Limits::pending_bytes.
   std::size_t pending() const { return unfinished_bytes_ + unsent_bytes_ + awaited_cost_; }

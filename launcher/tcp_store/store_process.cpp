@@ -39,7 +39,7 @@ constexpr std::size_t kMaxClients = 65536;
 constexpr int kMaxNotes = 20;
 constexpr std::size_t kChunk = 64 << 10;
 using Clock = std::chrono::steady_clock;
-// The time for which no client is accepted after an accept failed because no file descriptor was free.
+// The time for which no client is accepted after accept() has failed because no file descriptor was free.
 constexpr std::chrono::milliseconds kNoDescriptorsPause{100};
 // If pending data leaves no space for a large reply during this time, a stalled client is disconnected.
 constexpr std::chrono::seconds kSpaceTimeout{1};

@@ -1,7 +1,7 @@
 // Parses queries in TCPStore's wire protocol, as clients of PyTorch 2.4 to 2.15 send them. A query starts with one byte for its
-// kind, and its fields follow. Numbers have the byte order of the machine. A key or value is its length (8 bytes) and its
-// bytes. A list is a count (8 bytes) and its elements. ScriptStore (script_store.hpp) processes the queries. The parser has no
-// state.
+// kind, and its fields follow. Numbers have the byte order of the machine. A key or value consists of its length (8 bytes) and
+// its bytes. A list consists of a count (8 bytes) and its elements. ScriptStore (script_store.hpp) processes the queries. The
+// parser has no state.
 #pragma once
 
 #include <cstddef>
@@ -61,7 +61,8 @@ inline constexpr std::uint32_t kMagic = 0x3C85F7CE;  // the number in kValidate,
 struct ReadQuery {
   std::optional<Query> query;
   std::size_t bytes = 0;  // size of the query, or its minimum size if it is incomplete
-  // The reason to refuse the query: it exceeds a limit, or PyTorch's clients never send it. Empty if the query is not refused.
+  // The reason to refuse the query: it exceeds a limit, or PyTorch's clients never send it. The text is empty if the query is
+  // not refused.
   std::string refusal{};
 };
 

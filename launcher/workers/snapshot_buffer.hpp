@@ -14,7 +14,7 @@ namespace ddprun {
 
 class SnapshotBuffer {
  public:
-  explicit SnapshotBuffer(int workers);  // 0: creates no memory
+  explicit SnapshotBuffer(int workers);  // If `workers` is 0, no memory is created.
   // Returns the path of the memfd. The agent passes it to each worker in DDPRUN_SNAPSHOTS, together with the worker's index.
   // The path is empty if the memfd could not be created. Scripts then run without snapshots.
   const std::string& path() const { return path_; }

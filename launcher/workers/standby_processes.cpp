@@ -123,7 +123,7 @@ pid_t StandbyProcesses::hand_over(int number, GuardianLink& guardian, const Spaw
     waiting_.erase(number);
     return 0;
   }
-  pending_starts_.erase(number);  // removes an earlier spare with this number; it ended before it reported Runs
+  pending_starts_.erase(number);  // removes an earlier spare with this number, which ended before it reported Runs
   pending_starts_.try_emplace(number, std::exchange(waiting(number).control, nullptr), io_);
   if (role == SpareControl::ScanRole::kScans) scanner_ = scan_result_.get() < 0 ? -1 : number;
   await_ack(number);

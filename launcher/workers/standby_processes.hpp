@@ -51,9 +51,9 @@
 
 namespace ddprun {
 
-// The agent's ends of a process that was started as a worker or standby.
+// What the agent has of a process that was started as a worker or standby: its pipes, its channel and its pid.
 struct WorkerProcess {
-  // The agent's ends of the process's stdout and stderr, indexed by Stream; null after end of file.
+  // The read ends of the process's stdout and stderr, indexed by Stream; null after end of file.
   std::array<std::unique_ptr<boost::asio::posix::stream_descriptor>, 2> pipes;
   std::shared_ptr<WorkerChannel> channel;
   pid_t pid = 0;               // 0: not started yet
@@ -68,8 +68,8 @@ class StandbyProcesses {
     virtual void on_message(int number, const channel::FromWorker& message) = 0;
     // The object calls this when a spare interpreter got a script, but runs it in a fresh interpreter because of `why`.
     virtual void on_cold_start(int number, const std::string& why) = 0;
-    // The object calls this when a spare interpreter has not acknowledged its script within kAckTimeout. For example, it may be
-    // stopped by a signal. It might still run the script later, so the agent must kill it.
+    // The object calls this when a spare interpreter has not acknowledged its script within kAckTimeout. For example, the
+    // spare may be stopped by a signal. The spare might still run the script later, so the agent must kill it.
     virtual void on_unresponsive(int number) = 0;
 
    protected:
@@ -83,11 +83,12 @@ class StandbyProcesses {
 
   // Starts a standby worker. Its log file is created at its first output. Throws InternalError or std::system_error.
   void start(int number, GuardianLink& guardian, const SpawnRequest& request);
-  // Starts a spare interpreter. `request` contains the command with which it waits. Like a standby, it causes the message
-  // StandbyReady.
+  // Starts a spare interpreter. `request` contains the command that the spare runs while it waits. The spare sends the message
+  // StandbyReady, as a standby does.
   void start_spare(int number, GuardianLink& guardian, const SpawnRequest& request);
-  // Makes the spare the worker of a rank. It gets the request and the descriptors of a new worker process, and keeps its
-  // process number. Returns its pid, or 0 if the spare has ended. Throws std::system_error.
+  // Turns a spare interpreter into the worker of a rank. The spare gets the same request and descriptors as a new worker
+  // process, but its `number` does not change. Returns the pid of the spare, or 0 if the spare has ended. Throws
+  // std::system_error.
   pid_t hand_over(int number, GuardianLink& guardian, const SpawnRequest& request, const SpawnDescriptors& descriptors);
   bool has(int number) const { return waiting_.contains(number); }
   WorkerChannel* channel(int number) const;

@@ -98,8 +98,8 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
   if (settings.channel != ChannelUse::kNone) {
     ours.emplace_back("DDPRUN_CHANNEL", "fd:" + std::to_string(kWorkerChannelFd));
     if (settings.channel_inode != 0) ours.emplace_back("DDPRUN_CHANNEL_INODE", std::to_string(settings.channel_inode));
-    // The ranks of a script use this number when they send their snapshots to other nodes. A rank without snapshot memory needs
-    // it too, since the other ranks wait for its answer.
+    // The ranks of a script use this number when they send their snapshots to other nodes. A rank without snapshot memory
+    // needs the number too, since the other ranks wait for its answer.
     if (settings.generation) ours.emplace_back("DDPRUN_GENERATION", number(*settings.generation));
     if (!settings.node_address.empty()) ours.emplace_back("DDPRUN_NODE_ADDRESS", settings.node_address);
     if (!settings.port_range.empty()) ours.emplace_back("DDPRUN_PORT_RANGE", settings.port_range);

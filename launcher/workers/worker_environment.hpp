@@ -1,6 +1,6 @@
 // Builds the environment of a worker from the caller's environment. It adds torchrun's variables, which replace inherited ones,
-// and the worker channel. It removes our secrets. The code is pure; launcher/agent/worker_supervisor.cpp calls it for each
-// worker of a round.
+// and the worker channel. It removes ddprun's secrets. The code is pure; launcher/agent/worker_supervisor.cpp calls it for
+// each worker of a round.
 #pragma once
 
 #include <optional>

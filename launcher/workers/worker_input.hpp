@@ -1,7 +1,7 @@
 // Watches the standard input that the workers share with the agent, if the plan passes it on (launcher/plan/plan_input.hpp). It
 // detects whether workers have read from the input, so that the agent can report at a restart which input is missing. It also
-// restores the settings of a terminal. For example, a worker that is killed at a debugger's prompt leaves them changed. It is
-// part of the agent's shell and runs on one thread.
+// restores the settings of a terminal. For example, a worker that is killed at a debugger's prompt leaves them changed. This
+// class is part of the agent's shell and runs on one thread.
 #pragma once
 
 #include <termios.h>

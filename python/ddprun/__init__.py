@@ -126,7 +126,7 @@ def step(n, loss=None, samples=0, total=None, epoch=None, epochs=None, **figures
 
 def watch(model):
     """Measures on this rank how long each step takes, and how much of that time the rank waits for other ranks. The agent
-    compares the times of all ranks, and finds the rank that delays the others, and the cause. Returns the model.
+    compares the times of all ranks, and finds the rank that delays the other ranks, and the cause. Returns the model.
 
     `model` is the model that the script calls in each step: DistributedDataParallel or another wrapper that exchanges
     gradients. Call watch() once on every rank, before the first step. A script with several models calls it once for each

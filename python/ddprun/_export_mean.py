@@ -35,8 +35,8 @@ def difference_from_mean(subject: Subject, batch: dict) -> str:
     the difference, or "" if they are equal.
 
     The batch is also split into parts of unequal sizes, since a wrong loss can pass the test with two equal halves by chance.
-    Gradients are compared too, because the loss can be correct although they are not. An embedding with scale_grad_by_freq is
-    an example.
+    Gradients are compared too, because they can be wrong even if the loss is correct, for example for an embedding with
+    scale_grad_by_freq.
     """
     whole = len(next(iter(batch.values())))
     loss, gradients, draws = loss_and_gradients(subject, batch)

@@ -41,7 +41,7 @@ class Step(torch.nn.Module):
 
 
 class Subject:
-    """The result of the user's build(), after its checks."""
+    """The result of the user's function build(). It has passed all checks."""
 
     def __init__(self, built):
         if not isinstance(built, dict):

@@ -1,5 +1,5 @@
 """Computes how much memory this process can still allocate. The machine and each cgroup of the process set a limit, and the
-strictest one counts. Pages of the file cache that the kernel can drop count as free."""
+lowest limit applies. Pages of the file cache that the kernel can drop count as free."""
 
 import os
 import sys

@@ -42,7 +42,7 @@ _MAGIC = b"ddplend\x01"
 _NONCE = _CODE = 32
 _PIECE = 2 ** 20
 _CONNECT_S = 10  # time limit in seconds to open a connection
-_HELLO_S = 5  # time limit in seconds in which a peer must prove that it knows the secret
+_HELLO_S = 5  # time limit in seconds for a peer to prove that it knows the secret
 # Time limit in seconds for one piece of data. It is longer than a worker lease (5 s), so that the agents detect a lost node
 # first.
 _SILENCE_S = 15

@@ -32,7 +32,8 @@ _MIN_STEP_S = 0.02  # steps that are shorter (in seconds) are combined into entr
 _PIECE_S = 0.1  # minimum duration in seconds of an entry that combines several steps
 _REPORT_INTERVAL_S = 0.2  # minimum time between two messages with at least _STEPS_PER_REPORT entries of one step each
 _STEPS_PER_REPORT = 5
-_MAX_REPORT_INTERVAL_S = 1.0  # minimum time between two messages if they have fewer entries, or entries of several steps
+# minimum time between two messages with fewer entries, or with entries that combine several steps
+_MAX_REPORT_INTERVAL_S = 1.0
 _MAX_ENTRIES = 100  # maximum number of entries in a message
 # Maximum number of waits in one step on a GPU that are kept as pairs of events. If there are more, the durations of completed
 # waits are added up.
@@ -89,7 +90,8 @@ class Pace:
         self._started = None  # time at which the newest step finished and the next one started
         self._open = None  # start of the wait for other ranks that is in progress, or None
         self._waited = 0.0  # seconds that this rank has waited for other ranks in this step
-        self._waits = collections.deque()  # the same waits on a GPU, as pairs of CUDA events that may not have completed
+        # the waits for other ranks on a GPU, as pairs of CUDA events that may not have completed
+        self._waits = collections.deque()
         self._loading = None  # when the host started to wait for the next batch
         self._data = 0.0  # seconds that the host has waited for data in this step
         self._in_backward = False

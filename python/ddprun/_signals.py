@@ -11,8 +11,8 @@ collective, no handler runs. Two things must work even then:
 
 - The report to the agent. The C handler of the interpreter writes the number of each signal into a pipe (signal.set_wakeup_fd),
   and a separate thread reads the pipe.
-- The agent's order to end now. This order arrives as a message on the channel, and as a signal. The thread then restores the
-  signal's default action and repeats the signal if it came earlier. signal.signal() works in the main thread only, so the
+- The agent's request to end now. This request arrives as a message on the channel, and as a signal. The thread then restores
+  the signal's default action and repeats the signal if it came earlier. signal.signal() works in the main thread only, so the
   thread calls PyOS_setsig through ctypes.
 
 If the script has its own handler or ignores the signal, we leave that as it is, even if the script does so later. Forked
@@ -34,7 +34,8 @@ import signal
 import sys
 import threading
 
-_ORDERED, _CLOSED = 0, 255  # bytes in the pipe that mean: the agent has ordered the worker to end; the channel is closed
+# bytes in the pipe that are not signal numbers: 0 if the agent requests that the worker ends, 255 if the channel is closed
+_ORDERED, _CLOSED = 0, 255
 _LOADERS = "torch.utils.data._utils.signal_handling"
 
 
@@ -55,12 +56,12 @@ class StopSignals:
         self._passed = set()  # signals for which Python has already called our handler in the main thread
         self._restored = False  # True after the earlier actions of the stop signals were restored
         self._tried = False
-        self.saves = False  # True after the agent has ordered this worker to save
+        self.saves = False  # True after the agent has requested that this worker saves
         self._reads = self._writes = -1
         self._set_action = None
         # This byte is shared with forked children. It is 1 if DataLoader workers must ignore stop signals.
         self.keeps_loaders = mmap.mmap(-1, 1)
-        self._forking = threading.local()  # the signal mask that each thread had before its fork
+        self._forking = threading.local()  # for each thread: the signal mask before a fork
 
     def install(self):
         """Installs the handlers. Only the main thread can do this. A call in another thread does nothing, and the next call
@@ -101,7 +102,7 @@ class StopSignals:
         os.set_blocking(self._writes, False)
         theirs = signal.set_wakeup_fd(self._writes, warn_on_full_buffer=False)
         if theirs >= 0:
-            # An event loop of the script uses this wakeup descriptor, so it is put back. handle() writes to our pipe instead.
+            # An event loop of the script uses this wakeup descriptor, so we restore it. handle() writes to our pipe instead.
             signal.set_wakeup_fd(theirs)
         threading.Thread(target=self._watch, name="ddprun signals", daemon=True).start()
         return True
@@ -120,11 +121,11 @@ class StopSignals:
             self._write(number)
 
     def ordered(self):
-        """Call this when the agent orders the worker to end now."""
+        """Call this when the agent requests that the worker ends now."""
         self._write(_ORDERED)
 
     def closed(self):
-        """Call this when the channel is closed. The agent has then ended and can no longer order a save. So each stop signal
+        """Call this when the channel is closed. The agent has then ended and can no longer request a save. So each stop signal
         gets back the action that it had before our handler was installed."""
         self._write(_CLOSED)
         self.keeps_loaders[0] = 0

@@ -191,8 +191,8 @@ class Snapshots:
         return True
 
     def _next_place(self):
-        """Returns both headers, the number of the generation to overwrite, and the newest sequence number. An empty generation
-        is overwritten first, otherwise the older one."""
+        """Returns both headers, the number of the generation to overwrite, and the newest sequence number. If a generation is
+        empty, it is overwritten first. Otherwise the older generation is overwritten."""
         headers = [one.header() for one in self._own]
         oldest = min((0, 1), key=lambda g: headers[g]["sequence"] if headers[g] else 0)
         return headers, oldest, max((one["sequence"] for one in headers if one), default=0)

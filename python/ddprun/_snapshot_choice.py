@@ -69,8 +69,8 @@ def _borrowed(offers, on_node):
     newest = max((name for names in on_node.values() for name in names), default=None)
     if newest is None:
         return None
-    # Each node keeps two snapshots. A node that is one step behind has only the older one. So the candidates are the newest
-    # snapshot and the previous snapshot, and we take the candidate that most nodes have.
+    # Each node keeps its last two snapshots. A node that is one step behind does not have the newest snapshot of the job, but it has the
+    # previous snapshot. So these two snapshots are the candidates, and we take the candidate that most nodes have.
     names = set().union(*(names for names in on_node.values() if newest in names))
     name = max(names, key=lambda name: (sum(name in there for there in on_node.values()), name))
     return _decided(name, lend=[rank for at, rank in first.items() if name in on_node[at]],

@@ -209,8 +209,8 @@ class Generation:
         return header_of(header), memoryview(self._mapped(size_of(header)))[PAGE:size_of(header)]
 
     def borrow(self, header, fill):
-        """Receives a copy from another node. fill(view) writes its body into the view. The header is written only if the
-        checksum of the body is correct."""
+        """Receives a copy from another node. fill(view) writes the body of the copy into the view. The header is written only
+        if the checksum of the body is correct."""
         memory = self._opened(size_of(header))
         fill(memoryview(memory)[PAGE:size_of(header)])
         if not self.is_whole(header):

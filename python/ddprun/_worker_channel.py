@@ -163,7 +163,7 @@ class Channel:
         self.signals.install()
 
     def announce_should_save(self):
-        """Reports to the agent that the script calls should_save(). Without this report the agent never orders a save."""
+        """Reports to the agent that the script calls should_save(). Without this report the agent never requests a save."""
         self.handle_stops()
         with self._state:
             if not self._should_save_reported:

@@ -15,7 +15,7 @@ Each line is a node, and %N is the result of line N. The kinds of nodes are
     parameter, buffer, constant, batch    a tensor, by its name
     op                                    an operator, with all arguments of its schema
     get                                   one of several results: a node and an index
-    compute                               a function of numbers in KNOWN
+    compute                               a function on numbers: one of the functions in KNOWN
     gradients                             true or false: whether the later nodes record gradients; it has no result. true means
                                           the mode that was active before the run
 

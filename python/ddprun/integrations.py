@@ -53,7 +53,8 @@ def lightning(folder=None):
     saved state. The checkpoint is `folder`/ddprun.ckpt; by default, `folder` is default_root_dir."""
     from lightning.pytorch import Callback
 
-    _handle_stops()  # fit() finally restores the handlers that it found at its start, so install ours before it
+    # At its end, fit() restores the handlers that it found at its start. So our handlers are installed before fit() runs.
+    _handle_stops()
 
     class DdprunIntegration(Callback):
         def on_train_start(self, trainer, module):
@@ -62,7 +63,7 @@ def lightning(folder=None):
 
         def on_train_batch_end(self, trainer, module, outputs, batch, batch_index):
             loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
-            total = trainer.estimated_stepping_batches  # is infinite or -1 if the length of the data is unknown
+            total = trainer.estimated_stepping_batches  # the result is infinite or -1 if the length of the data is unknown
             ddprun.step(trainer.global_step, loss=loss, total=int(total) if 0 < total < float("inf") else None, epoch=trainer.current_epoch,
                         epochs=max(0, trainer.max_epochs or 0))
             if ddprun.should_save():

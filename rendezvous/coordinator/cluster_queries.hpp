@@ -22,7 +22,7 @@ inline void forward_query(const Peer& requester, const ClusterQuery& query, cons
   }
 }
 
-// Drops the answer if the querying node is no longer connected.
+// Forwards the answer to the node that has sent the query. Drops the answer if that node is no longer connected.
 inline void forward_answer(const Peer& from, const NodeAnswer& answer, const Peers& peers, Outbox& outbox) {
   const Peer* const requester = peers.find(answer.requester);
   if (requester == nullptr || !requester->connected()) return;

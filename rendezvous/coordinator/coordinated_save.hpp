@@ -21,7 +21,7 @@ namespace ddprun::rendezvous {
 class CoordinatedSave {
  public:
   // Sends `order` to `nodes`, which are the nodes of the running round. If order.held is true, the round has already ended,
-  // and its workers wait with their state.
+  // and its workers have kept their state for the next round (held workers).
   CoordinatedSave(const StopAndSave& order, const std::vector<Peer*>& nodes, Outbox& outbox);
 
   void receive(const Peer& peer, const StopReady& message, Outbox& outbox);

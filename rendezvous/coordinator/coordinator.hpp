@@ -174,8 +174,8 @@ class Coordinator {
   bool self_is_ready() const;
   bool inherits_round() const;
   bool all_are_ready() const;
-  // Number of ready spares that a new round would admit. Valid only while a round runs: the nodes of the round then do not
-  // count as ready.
+  // Returns the number of ready spares that a new round would admit. Call this only while a round runs, because the nodes of
+  // the round then do not count as ready.
   std::int64_t spares_ready() const { return peers_.ready() - ready_reserves(peers_, settings_); }
 
   // Ends a round, starts a round or ends the job, if the conditions are met. Call this after a change of the nodes or of their

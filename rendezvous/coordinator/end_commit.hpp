@@ -28,8 +28,8 @@ class EndCommit {
       if (peer.connected()) await(peer);
     }
   }
-  // The end then depends on an answer from this node too. A node that joins now may be a new process that has no record of the
-  // proposed end.
+  // Call this when a node joins after the proposal. The end then also needs an answer of this node, which may be a new process
+  // that has no record of the proposed end.
   void await(const Peer& peer) { awaited_.insert(peer.hello.node); }
   void lost(const Peer& peer) {
     if (peer.departed) count(peer);

@@ -71,8 +71,8 @@ bool LeaderLease::has_ended(Time now) const {
   return ended();
 }
 
-// Returns when this node becomes alone in the two-node `round`. A healthy node answers at least every 0.4 leases, or a little
-// later if the network is slow. After a silence of 0.6 leases the other node is probably lost.
+// Returns the time at which this node counts as alone in the two-node `round`. A healthy node answers at least every 0.4
+// leases, or a little later if the network is slow. After a silence of 0.6 leases the other node is probably lost.
 std::optional<Time> LeaderLease::alone_at(const Config& round, bool current) const {
   if (!round.has_arbiter()) return std::nullopt;
   const Peer* const self = peers_.find(settings_.self);

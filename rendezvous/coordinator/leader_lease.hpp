@@ -18,8 +18,8 @@
 // Example: a round of five nodes, with a lease of 5 s. The coordinator counts as a node that answers at the current time. The
 // newest stamps that the other nodes have sent back are 12.0, 11.4, 9.0 and 3.0 s. A majority is three nodes: the coordinator,
 // and the nodes with 12.0 and 11.4 s. So the lease ends at 11.4 + 5 = 16.4 s. A grant is the time for which a member's workers
-// may run. A grant is the rest of the lease, but at most 0.8 leases. If no newer stamp comes back, a ping at 14.0 s gets a
-// grant of 2.4 s.
+// may run. A grant is the remaining time of the lease, but at most 0.8 leases. If no newer stamp comes back, a ping at 14.0 s
+// gets a grant of 2.4 s.
 //
 // Until a round is committed (quorum.hpp), the lease also needs a majority of the previous round. Each majority gives an end
 // time, and the lease ends at the earlier of the two times.

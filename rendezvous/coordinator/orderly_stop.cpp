@@ -108,8 +108,8 @@ void OrderlyStop::allow_to_leave(Peer& peer, Round round, Time now) {
 
 // ---- the job stops between two rounds ----
 
-// Decides how to stop the whole job while no round is running. If workers wait with their state, the next round starts only to
-// save that state.
+// Decides how to stop the whole job while no round is running. If held workers have kept their state, the next round starts
+// only to save that state.
 StopDecision OrderlyStop::stop_between_rounds(std::int32_t signal, Round round, Time now) {
   if (round == Round::kNone) return decision::Finish{job_end::stopped(signal)};
   if (round != Round::kHeld)

@@ -54,7 +54,7 @@ using StopDecision = std::variant<stop_decision::Wait, stop_decision::Advance, s
 
 class OrderlyStop {
  public:
-  // The state of the current round. Its values are the cases in which an orderly stop proceeds differently.
+  // The state of the current round. An orderly stop proceeds differently in each of these states.
   enum class Round {
     kNone,     // no round of this job has started yet
     kRunning,  // the workers of the round are running
@@ -77,8 +77,8 @@ class OrderlyStop {
   // Call this when all workers of the node have finished. The node then stays until the job ends.
   void done(const Peer& peer);
   StopDecision round_started(Time now);
-  // Call this if workers wait with their state, and the job ends without another round. One node then saves that state. If no
-  // node can save, the job ends with the verdict `otherwise`.
+  // Call this if held workers have kept their state and the job ends without another round. One node then saves that state. If
+  // no node can save, the job ends with the verdict `otherwise`.
   StopDecision salvage(const Verdict& otherwise) { return salvage(otherwise, peers_.round_members()); }
 
   // ---- checks after an event or at a deadline ----
@@ -101,8 +101,8 @@ class OrderlyStop {
   std::optional<Time> save_deadline() const { return save_next_ ? std::optional(save_next_->by) : std::nullopt; }
 
  private:
-  // Set if a stop signal arrived while workers waited with their state. In this case the next round starts only to save that
-  // state.
+  // Set if a stop signal arrived while workers were held (they keep their state for the next round). In this case the next
+  // round starts only to save that state.
   struct SaveNext {
     std::int32_t signal = 0;
     Time by{};

@@ -55,7 +55,7 @@ Roster roster_of(const PlacedNodes& placed, const Config& round) {
 }
 
 std::int32_t first_number_of(const PlacedNodes& placed, const Config& round, std::int32_t before) {
-  // upper limit of round numbers; a node that reports a higher number is faulty or hostile
+  // upper limit for round numbers; a node that reports a higher number is faulty or hostile
   constexpr std::int32_t kMaxRounds = 1'000'000'000;
   std::int64_t first = before;
   for (const Peer* peer : placed.by_rank) {

@@ -43,8 +43,8 @@ Release release_for(const Peer& peer, const Release& common, const Config& previ
 Arbitrated arbitrated(const PlacedNodes& placed, const CoordinatorSettings& settings);
 
 // Returns the death notice for this node's guardian process, if this node has group rank 0 in a two-node round. When this
-// agent and all its workers have ended, the guardian sends the notice to the other node. If the other node does not receive
-// the notice, it is not a majority and must stop.
+// agent and all its workers have ended, the guardian sends the notice to the other node. Without the notice, the other node
+// alone is not a majority and must stop.
 coordinator_action::SetDeathNotice death_notice_for(const PlacedNodes& placed, const Config& round,
                                                     const CoordinatorSettings& settings);
 

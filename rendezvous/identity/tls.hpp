@@ -54,7 +54,7 @@ enum class PeerFault {
   kCrowdedOut,     // an idle connection was closed so that another connection can be accepted
   kNoDescriptors,  // closed immediately after accept, because no file descriptor was free
   kFrameTooLarge,  // a member (a node that has proved the token) sent a frame over the size limit
-  kSlowReader,     // a member reads too slowly the data that we send to it
+  kSlowReader,     // a member reads the data that we send to it too slowly
   kCount,
 };
 

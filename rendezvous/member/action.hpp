@@ -3,9 +3,9 @@
 // carried out.
 //
 // Some actions are messages of the coordinator that the member forwards:
-//     StopAndSave      Save and end the workers. If `held` is set, no further round follows, and only the workers that wait
-//                      with their state save this state. The agent answers with WorkersEnded, or immediately if it has no
-//                      workers.
+//     StopAndSave      Let the workers save their state, and then end them. If `held` is set, no further round follows, and
+//                      only held workers save. (Held workers have kept their state and wait for the next round.) The agent
+//                      answers with WorkersEnded. If it has no workers, it answers immediately.
 //     StopAt           Save after this step.
 //     StoreAnswer      The reply to a worker's StoreQuery.
 //     NodeQuery        A query to all nodes of the job. The agent answers with NodeAnswer.
@@ -47,7 +47,7 @@ struct StopWorkers {
   std::optional<FailureReport> failure{};  // set if `reason` is kWorkerFailure; the failure occurred on another node
   bool hold = false;                       // if true, workers whose state is valid keep it and wait for the next round
 };
-// The workers that wait with their state must exit, and the state is dropped. The next round starts new workers on every node.
+// The held workers must exit, and their state is discarded. The next round starts new workers on every node.
 struct DismissHeld {
   std::string why{};
 };

@@ -29,7 +29,7 @@ class LeaderSearch {
   // Call this when a message shows that the node at the other end of `link` is the coordinator. Closes all other links, and
   // returns the dialed address of `link`.
   Address settle(LinkId link, MemberActions& actions);
-  // Closes all links except `but`, if it is set.
+  // Closes all links. If `but` is set, this link stays open.
   void end(std::optional<LinkId> but, MemberActions& actions);
 
   // ---- events of one link; no effect if this class has not dialed the link ----

@@ -272,8 +272,8 @@ void Member::receive(LinkId link, const Release& message) {
   const bool starts = message.start && message.group_rank >= 0;
   if (starts && has_workers() && settings_.rules.wait_for_ready)
     return;  // The workers of this node are still running, so the node is not ready for another round.
-  // The release may have a later term than the Welcome. If a node joins that has promised a later term, the coordinator
-  // increases its own term (Coordinator::handle_hello).
+  // The release may have a later term than the Welcome. If a joining node has promised a later term, the coordinator increases
+  // its own term (Coordinator::handle_hello).
   record_.state.promised_term = std::max(record_.state.promised_term, message.id.term);
   record_.state.current = config_of(message);
   record_.state.previous = message.previous;
@@ -342,8 +342,8 @@ void Member::receive(LinkId link, const StopAndSave& message) {
   }
 }
 
-// Saves the state of workers that wait after the end of a round. The workers run again for this save, but only within the time
-// that the coordinator has granted.
+// Saves the state of held workers after the end of a round. The workers run again for this save, but only within the time that
+// the coordinator has granted.
 void Member::save_held_state(const StopAndSave& order) {
   const bool may_run = workers_ == Workers::kNone && worker_lease_.is_leaders() && !worker_lease_.is_over(now_.steady);
   if (!may_run) return send_to_leader(Stopped{.round = order.round});

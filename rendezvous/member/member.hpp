@@ -56,7 +56,8 @@ struct WorkersEnded {
   bool saved = false;                // true if the workers saved because of StopAndSave
   std::uint16_t master_port = 0;     // a free port, reserved for the process group of the next round
   std::optional<int> leaves_with{};  // if set, this node must leave the job permanently, with this exit code
-  bool holds = false;                // true if the workers wait with their state instead of exiting
+  // true if the workers are held: they have not exited, and keep their state for the next round
+  bool holds = false;
 };
 struct WorkersDone {  // replaces WorkersEnded if all workers exited with code 0
   std::uint16_t master_port = 0;
@@ -194,7 +195,7 @@ class Member {
 
   // ---- the coordinator ----
   void enter(Phase phase) { phase_ = phase; }
-  // `failed_host`: the host name of the lost coordinator's node; empty if it did not fail.
+  // `failed_host`: the host name of the lost coordinator's node; empty if that node did not fail.
   void search(const std::string& why, const std::string& failed_host);
   void lose_leader(const std::string& why, bool immediately);
   void ping();

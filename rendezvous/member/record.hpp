@@ -22,8 +22,9 @@ struct Record {
   // three cases: the node followed the coordinator of that job before the first round, the node has left that job, or the
   // record of the node was lost.
   bool job_elsewhere = false;
-  // True if the record file was created in a new place, for example in a new container. An earlier start on this machine may
-  // then have lost its record. So an empty record does not prove that no job is running. False after the first release.
+  // True if the record file was created in a new place, for example in a new container. An earlier invocation on this machine
+  // may then have lost its record. So an empty record does not prove that no job is running. The value is false after the
+  // first release.
   bool place_is_new = false;
   bool knows_round() const { return state.current.exists() || !roster.nodes.empty(); }
 };

@@ -18,8 +18,8 @@ namespace ddprun::rendezvous {
 // work.
 inline constexpr double kPing = 0.2;
 inline constexpr double kPingWithoutRound = 0.4;
-// Maximum number of voters in a previous round that is called small. After a small round, a member pings as soon as its record
-// of the new round is on disk (Member::handle(RecordWritten) explains why).
+// A round with at most this number of voters is small. After a small previous round, a member pings as soon as its record of
+// the new round is on disk (Member::handle(RecordWritten) explains why).
 inline constexpr std::int32_t kFewNodes = 8;
 
 // If the host in `listens` is empty, the local address of the connection to the coordinator is used.

@@ -23,8 +23,9 @@ bool Voter::may_promise(std::uint64_t term, std::uint64_t promised_term) const {
 }
 
 // Only the term decides whether the vote is granted. The candidate has received this node's rounds in its Hello, and decides
-// for which majorities the vote counts (leader_election.cpp). Only a message of the coordinator starts the 1.25 leases in
-// which this node does not vote; a vote does not start them. So after a split vote, the candidates can try again soon.
+// for which majorities the vote counts (leader_election.cpp). Only a message of the coordinator starts the period of 1.25
+// leases in which this node does not vote. A vote does not start that period. So after a split vote, the candidates can try
+// again soon.
 Vote Voter::answer(const VoteRequest& request, std::uint64_t promised_term, Time now) {
   Vote vote{.term = request.term, .promised_term = request.term, .echo = request.stamp};
   if (may_promise(request.term, promised_term)) {

@@ -46,7 +46,7 @@ struct Peer {
   std::int64_t answered = 0;  // the newest of this coordinator's timestamps (stamps) that the node has returned
   // stamp in the newest ping that the coordinator answered before the current round was committed
   std::int64_t unconfirmed_ping = 0;
-  std::uint64_t unconfirmed_release = 0;  // LeaderLease::releases_ at the arrival of that ping (see unconfirmed_ping)
+  std::uint64_t unconfirmed_release = 0;  // value of LeaderLease::releases_ when that ping (unconfirmed_ping) arrived
   Time last_contact{};
   std::list<Peer*>::iterator age{};
 

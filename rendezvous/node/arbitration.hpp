@@ -43,7 +43,7 @@ class Arbitration {
   // not answer. Call this after each event.
   std::optional<Ballot> query(const std::vector<Config>& alone_in, nanoseconds lease, Time now);
   std::optional<Time> next_deadline() const { return retry_at_; }
-  // Handles the arbiter's reply. If `answer` is kNone, `why` contains the reason why the arbiter did not answer.
+  // Handles the arbiter's reply. If `answer` is kNone, `why` explains why the arbiter did not answer.
   void receive(const Ballot& ballot, BallotAnswer answer, const std::string& why, Time now);
 
   // Returns the rounds in which the arbiter has voted for this node, identified by Config::origin().

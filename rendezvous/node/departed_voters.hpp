@@ -4,7 +4,6 @@
 // - A coordinator that has left and transferred the leadership to this node.
 // - The arbiter of a two-node round that has voted for this node (arbitration.hpp).
 //
-//
 // The code is pure: no I/O, no clock. node.cpp uses it.
 #pragma once
 
@@ -44,15 +43,15 @@ std::optional<Hello> hello_of_dead(const DeadCoordinator& coordinator, const Rec
 // the round (Membership::install). So the Hello contains that round.
 Hello hello_of_departed(const TransferLeadership& message, const Record& survivor);
 
-// Records whether the coordinator is dead, and adds the voters that have no connection to an election.
+// Records whether the coordinator is dead. Also adds voters to an election although they are not connected to this node.
 class DepartedVoters {
  public:
   // Call this when the coordinator has died. Returns false if this death was already recorded.
   bool note_dead(const DeadCoordinator& coordinator);
-  // Adds the voters that have no connection to the election, or removes them. Call this before each attempt to start an
-  // election, because the member's rounds may have changed.
+  // Adds to the election the voters that are not connected to this node, or removes them. Call this before each attempt to
+  // start an election, because the member's rounds may have changed.
   void update(LeaderElection& election, const Member& member, const Arbitration& arbitration) const;
-  // Casts the votes of the voters that have no connection, right after an election has started.
+  // Casts the votes of the voters that are not connected to this node, right after an election has started.
   static void vote(LeaderElection& election);
   // Returns the departed coordinator if the election counts its vote; nullopt if not.
   static std::optional<Authority::Departed> departed(const LeaderElection& election);

@@ -21,7 +21,7 @@ class LeaderSession {
  public:
   LeaderSession(const Rules& rules, const NodeId& self, std::uint64_t incarnation) : rules_(rules), id_{self, incarnation} {}
 
-  // Call this when the node takes another node id. Ends the session.
+  // Call this when the node starts to use another node id. Ends the session.
   void become(const NodeId& self) {
     end();
     id_.node = self;

@@ -37,7 +37,8 @@ struct NodeSettings {
   CoordinatorSettings coordinator{};
   // True if this node starts a new job as the first coordinator, because it has --node-rank 0 or is the host of the endpoint.
   bool leads_first = false;
-  // True if the user has confirmed with --force-new-job that no earlier start of this job is still running elsewhere.
+  // True if the user has confirmed with --force-new-job that this job is not still running elsewhere from an earlier
+  // invocation of ddprun.
   bool alone = false;
 };
 

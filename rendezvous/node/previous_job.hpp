@@ -34,8 +34,8 @@ class PreviousJob {
   const std::optional<RestoredState::Identity>& self() const { return restored_state_.self; }
   // Returns the record with which this process starts.
   Record record() const;
-  // Returns true if the record of an earlier process contains a round. False after this node has given up the node id of that
-  // process.
+  // Returns true if the record of an earlier process contains a round. Returns false after this node has given up the node id
+  // of that process.
   bool remembers_round() const { return remembers_; }
   const std::vector<Address>& addresses() const { return restored_state_.addresses; }
 

@@ -19,7 +19,7 @@ bool is_vote(const NodeAction& action) {
   return vote != nullptr && vote->granted();
 }
 
-// Returns true for a message that is only sent to get a reply. After its link is closed, the message is useless.
+// Returns true for a message whose only purpose is to get a reply. After its link is closed, the message is useless.
 bool is_greeting(const NodeAction& action) {
   const auto* sent = std::get_if<node_action::ToListener>(&action);
   return sent != nullptr && (std::holds_alternative<Hello>(sent->message) || std::holds_alternative<Vote>(sent->message));

@@ -14,12 +14,13 @@
 //       Pong                         Then sent immediately. It reports a round as committed only if the round is recorded here.
 //       TransferLeadership           Also waits for all earlier records, and a Finish waits for it. So a later process of this
 //                                    node does not use the vote that this message transfers to another node.
-//     StartWorkers                 Waits for all earlier records, so that a restart never forgets a counted restart of the job.
-//     other worker actions         Carried out immediately. A stop removes a StartWorkers that is still waiting.
+//     StartWorkers                 Waits for all earlier records. So an agent that starts again still counts this restart of
+//                                  the job.
+//     other worker actions         Executed immediately. A stop removes a StartWorkers that is still waiting.
 //     Resume, Resumed, Received    Sent immediately, because the counts of sessions are not in the record.
-//     SetDeathNotice               Carried out immediately, because a dead node does not vote, even if its record contains no
-//     vote.
-//     Forget                       Carried out immediately. It is executed after all earlier writes of records.
+//     SetDeathNotice               Executed immediately, because a dead node does not vote, even if its record contains no
+//                                  vote.
+//     Forget                       Passed on immediately. The caller executes it after all earlier writes of records.
 //     other messages               Stay behind the waiting messages of the same link, because a session needs their order
 //                                  (session.hpp). Closing a link drops a Hello or Vote that waits for that link.
 #pragma once

@@ -25,8 +25,8 @@ struct Verdict {
   // true: after these workers have saved, the exit code is 85 (preempted). false: the exit code stays `exit_code`, because the
   // next start would fail in the same way.
   bool preempted_once_saved = true;
-  std::string why{};      // for messages: "restart 1 of 3", "budget of 3 restarts spent"
-  std::string failure{};  // for messages: "worker 3 on b: exit code 7"
+  std::string why{};      // for messages, such as "restart 1 of 3" or "budget of 3 restarts spent"
+  std::string failure{};  // for messages, such as "worker 3 on b: exit code 7"
   milliseconds delay{};
   Budget after{};  // restart budget after this restart
   // Returns the job's final message, if `restart` is false.
@@ -76,7 +76,7 @@ struct Authority {
   std::uint64_t term = 1;
   bool elected = false;
   FirstRound first{};  // valid only if `elected` is false
-  // The previous coordinator, if its guardian has sent a death notice, or if it has left after a leadership transfer. This
+  // The previous coordinator, if its guardian has sent a death notice, or if it has left after a leadership transfer. That
   // node does not vote again, and its workers have ended.
   struct Departed {
     NodeId node{};

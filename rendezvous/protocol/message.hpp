@@ -102,7 +102,8 @@ struct FailureReport {
   std::string message{};
   // true if the training state of the other workers is valid, so that they may keep it for the next round
   bool others_stay = false;
-  // Adds the values as unsigned numbers: another node may send any values, and a signed overflow is undefined.
+  // Returns the time on the coordinator's clock. The values are added as unsigned numbers: another node may send any values,
+  // and a signed overflow is undefined.
   std::int64_t coordinator_time_ns() const {
     return static_cast<std::int64_t>(static_cast<std::uint64_t>(time_ns) + static_cast<std::uint64_t>(skew_ns));
   }
@@ -128,11 +129,12 @@ struct StopReady {
   std::int64_t started = -1;
 };
 
-// The node has handled StopAndSave: its workers have ended, or are waiting with their state (`holds`).
+// The node has handled StopAndSave: its workers have ended, or are held (`holds`).
 struct Stopped {
   RoundId round{};
   bool saved = false;
-  // true: the workers wait with their state instead of ending, because the process group of the round was not formed
+  // true: the process group of the round was not formed, so the workers are held (they keep their state and wait for the next
+  // round)
   bool holds = false;
 };
 
@@ -223,7 +225,7 @@ enum class Refusal : std::uint8_t {
   kRun,        // a different run id
   kRankTaken,  // another node has the same --node-rank
   kBadHello,   // the Hello has invalid values, or values that differ from the job's
-  kReplaced,   // a process with this identity that was started later is connected
+  kReplaced,   // another process with this identity is connected, and it was started later than this one
   kSetAside,   // the node was lost too often; it may rejoin after retry_after_ms
 };
 
@@ -273,14 +275,14 @@ enum class OverReason : std::uint8_t { kWorkerFailure, kMembershipChange };
 struct RoundOver {
   RoundId round{};
   OverReason reason = OverReason::kMembershipChange;
-  std::string why{};        // for messages: "node b was lost", "2 nodes joined"
+  std::string why{};        // for messages, such as "node b was lost" or "2 nodes joined"
   FailureReport failure{};  // for kWorkerFailure: the first failure that is known at this time
   bool hold = false;        // true: workers that can leave their process group keep their state and wait for the next round
 };
 
 // Orders workers to save. If `held` is false, the round is running, and a signal ends the job or a node leaves the job. All
 // workers agree on a step and save after that step. If `held` is true, the round has ended and no round follows. In this case,
-// only the waiting workers of the receiver save their state.
+// only the held workers of the receiver save their state.
 struct StopAndSave {
   RoundId round{};
   std::int32_t signal = 0;

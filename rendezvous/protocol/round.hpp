@@ -39,7 +39,7 @@ struct RoundId {
   auto operator<=>(const RoundId&) const = default;  // NOLINT(modernize-use-nullptr): not a pointer
 };
 
-// The arbiter, which has the third vote in a round of two nodes. It permanently gives its vote to the first node that queries
+// The arbiter, which has the third vote in a round of two nodes. It permanently gives its vote to the first node that requests
 // it.
 enum class Arbiter : std::uint8_t {
   kNone,          // no arbiter: exactly half of the nodes is a majority if it includes group rank 0

@@ -20,8 +20,9 @@ struct Rules {
   // much smaller than give_up that wrong clock rates do not matter. So the workers of a silent member have ended before the
   // other nodes continue without it.
   double grant = 0.8;
-  double min_grant_to_start = 0.3;  // workers start only if at least this fraction of a lease is left of the grant
-  double give_up = 1.0;             // a member that is silent for this long counts as lost
+  // workers start only if the remaining time of the grant is at least this fraction of a lease
+  double min_grant_to_start = 0.3;
+  double give_up = 1.0;  // a member that is silent for this long counts as lost
   // The coordinator may lead for this long after it sent the newest stamp that a majority of nodes has returned
   // (leader_lease.hpp).
   double authority = 1.0;

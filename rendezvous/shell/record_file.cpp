@@ -195,7 +195,7 @@ RecordFile::~RecordFile() {
   if (has_nothing_to_remember) fs::remove(lock_file_, ignored);
 }
 
-// Renames the damaged file, so that users can examine it. This replaces a damaged file of an earlier start.
+// Renames the damaged file, so that users can examine it. An older renamed file is overwritten.
 void RecordFile::set_aside(const std::string& reason) {
   const std::string aside = file_.string() + ".damaged";
   const bool moved = ::rename(file_.c_str(), aside.c_str()) == 0;

@@ -39,9 +39,9 @@ struct NodeShellSettings {
   // Whether this node is the job's first coordinator. kIfPortIsFree: yes, unless another agent already listens on the port.
   enum class Lead { kNo, kIfPortIsFree, kYes } lead = Lead::kNo;
   // Whether the port to which all nodes first connect is also the MASTER_PORT of the script:
-  //   kStays            It is not.
-  //   kServesStore      It is. This process continues to listen there, and passes clients of the store to `take_store_client`.
-  //   kClosesAtRelease  It is. This process closes the port when a round starts, so that rank 0 can open it.
+  //   kStays            no
+  //   kServesStore      yes: this process continues to listen there, and passes clients of the store to `take_store_client`
+  //   kClosesAtRelease  yes: this process closes the port when a round starts, so that rank 0 can open it
   enum class MeetPort { kStays, kServesStore, kClosesAtRelease } closing = MeetPort::kStays;
   // serves a client of the store; arguments and result as in ListenOptions::take_foreign
   std::function<bool(int fd, std::string_view bytes)> take_store_client{};

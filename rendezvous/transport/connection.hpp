@@ -98,7 +98,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   int native_handle() { return socket_.native_handle(); }
   const std::string& hello() const { return hello_; }
   const ShortRunDigest& refused_run() const { return tls_->peer().run; }
-  // Call this during on_done if another process has a duplicate of the socket and serves the peer. It closes this socket
+  // Call this during on_done if another process has a duplicate of the socket and serves the peer. The call closes this socket
   // without sending a byte.
   void hand_off();
 

@@ -1,6 +1,6 @@
-// Encodes and decodes frames. A frame is a length of four bytes, most significant byte first, followed by that number of
-// bytes. A length over the limit is a permanent error, which is detected before any byte of the frame is stored. So the memory
-// of a connection grows with the received bytes, and not with the announced length. The code is pure (no I/O, no clock).
+// Encodes and decodes frames. A frame begins with a 4-byte length in network byte order. The content of that length follows. A
+// length over the limit is a permanent error, which is detected before any byte of the frame is stored. So the memory of a
+// connection grows with the received bytes, and not with the announced length. The code is pure (no I/O, no clock).
 // connection.cpp uses it.
 #pragma once
 

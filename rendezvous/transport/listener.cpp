@@ -195,7 +195,7 @@ class Acceptor final : public Listener, public std::enable_shared_from_this<Acce
 
   // Refuses the pending connection, because no descriptor is free and no unauthenticated connection can be closed. If the
   // connection stayed pending, the event loop would report it again and again. So this function closes a spare descriptor,
-  // accepts the connection with the free slot, and closes it.
+  // accepts the connection with the descriptor that is now free, and closes it.
   More refuse_one() {
     spare_ = Descriptor();
     const bool accepted = Descriptor(::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC)).get() >= 0;

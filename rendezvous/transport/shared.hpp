@@ -74,7 +74,8 @@ struct TransportShared {
   void note(PeerFault fault, const std::string& peer, std::uint8_t peer_version);
 };
 
-// Returns the endpoint as text: "10.0.0.7:4242", "[fe80::1]:4242". A mapped IPv4 address of an IPv6 socket is written as IPv4.
+// Returns the endpoint as text, such as "10.0.0.7:4242" or "[fe80::1]:4242". A mapped IPv4 address of an IPv6 socket is
+// written as IPv4.
 std::string to_text(const boost::asio::ip::tcp::endpoint& endpoint);
 boost::asio::ip::tcp::endpoint unmapped(const boost::asio::ip::tcp::endpoint& endpoint);
 

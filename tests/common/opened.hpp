@@ -26,7 +26,8 @@ class Opened {
   Opened(const Opened&) = delete;
   Opened& operator=(const Opened&) = delete;
 
-  // Returns the number of opens since the previous call or the construction. Reads at most 100 events in a call.
+  // Returns how often the file was opened since the previous call, or since the construction. Reads at most 100 events in a
+  // call.
   int times() const {
     alignas(inotify_event) std::array<char, 100 * sizeof(inotify_event)> events{};
     const ssize_t bytes = ::read(fd_, events.data(), events.size());

@@ -83,7 +83,8 @@ _SPANS = {
             | (?P<literal>  "(?P<body>(?:[^"\\]|\\.)*)" )""",
         re.S | re.X,
     ),
-    # A shell has too many kinds of quotes. Therefore the code of each line counts as one message, even in here-documents.
+    # A shell has too many kinds of quotes to find all string literals. Therefore the code of each line is treated as one
+    # message, even in here-documents.
     "shell": re.compile(r"""(?P<comment>(?:^|(?<=\s))\#[^\n]*) | (?P<literal>(?P<body>(?:(?!\s\#)[^\n])+))""", re.M | re.X),
 }
 

@@ -98,8 +98,8 @@ def masters(nodes: list[contract.Seen]) -> list[set[str]]:
 
 
 def on_a_free_port(torchrun: Launcher, ddprun: Launcher, case: Case, folder: pathlib.Path) -> list[list[contract.Seen]]:
-    """Runs the case under both launchers. If another process binds the port before a launcher, both launchers run again with a
-    different port."""
+    """Runs the case under both launchers. If another process binds the port before a launcher can bind it, both launchers run
+    again with a different port."""
     by_default = case.name in ("defaults", "static endpoint without a port")
     for last in [False] * 9 + [True]:
         port = default_port() if by_default else contract.free_port()

@@ -19,9 +19,9 @@ SERVER = pathlib.Path(__file__).resolve().parent / "reference" / "torchrun_serve
 
 
 class Launcher:
-    """Starts agents. start() takes one dict (an order) per agent and returns the pids. wait() returns the exit codes. An order
-    contains `arguments`, `environment`, `cwd`, the paths of the existing files `stdout` and `stderr`, and the names of the
-    signals that are ignored and blocked when the agent starts."""
+    """Starts agents. start() takes a list with one dict per agent (an order: what to start), and returns the pids. wait()
+    returns the exit codes. An order contains `arguments`, `environment`, `cwd`, the paths of the existing files `stdout` and
+    `stderr`, and the names of the signals that are ignored and blocked when the agent starts."""
 
     name = ""
 

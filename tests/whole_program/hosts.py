@@ -60,8 +60,8 @@ class Hosts(Nodes):
         return f"[{self.address(host)}]:{port}" if self.family == 6 else f"{self.address(host)}:{port}"
 
     def on(self, host: int, command: list[str], names: dict[str, str] | None = None) -> list[str]:
-        """Returns the command line that runs `command` on a host. If `names` is given, it maps names to addresses and becomes
-        the host's /etc/hosts."""
+        """Returns the command line that runs `command` on a host. `names` maps names to addresses. If it is given, the file
+        /etc/hosts of the host has these entries."""
         setup = f"hostname host{host}; "
         if names is not None:
             known = self.etc_hosts(host)

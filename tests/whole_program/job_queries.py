@@ -1,5 +1,5 @@
-"""Provides running jobs for tests of the commands that query a job: a job that waits, functions that query it, and a simulated
-agent whose answers a test chooses."""
+"""Provides running jobs for tests of the commands that query a job: a job whose workers wait, functions that query it, and a
+simulated agent whose answers a test chooses."""
 
 import contextlib
 import json

@@ -164,7 +164,7 @@ class Place:
 
     folder: pathlib.Path
     agents: list[int] = dataclasses.field(default_factory=list)
-    # first words of each command line, for example a command that runs the rest in a network namespace
+    # words to put before each command line, for example a command that runs the job in a network namespace
     begin_with: tuple[str, ...] = ()
     disk: StallingDisk | None = None
     stalls_made: int = 0  # number of disk stalls during the last job
@@ -181,7 +181,7 @@ class Place:
 
     def train(self, ddprun, name: str, config: dict, agents: int, more: list[str], timeout: float = 600, faults: list[str] = ()) -> str:
         """Trains with two workers, on one agent or on two. Returns the output of all agents. Raises AssertionError if an agent
-        fails. This method itself makes the disk stalls in `faults`. The options of flags() inject the other faults."""
+        fails. This method itself causes the disk stalls in `faults`. The options of flags() inject the other faults."""
         file = jobs.write_config(self.folder / f"{name}.json", config)
         command = [*self.begin_with, str(ddprun), "--nproc-per-node", str(2 // agents), "--run-dir", str(self.run_dir(name))]
         if agents > 1:

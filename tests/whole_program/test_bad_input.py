@@ -85,7 +85,7 @@ def test_dataset_with_a_damaged_gz(ddprun_bin, data, tmp_path):
 
 def test_dataset_with_a_label_out_of_range(ddprun_bin, data, tmp_path):
     refused(launch(ddprun_bin, tmp_path, jobs.config(data, data={"classes": 5})), "label", "5")
-    # No step has been trained yet, so the corrected start does not need --fresh.
+    # No step has been trained yet, so the invocation with the corrected config does not need --fresh.
     fixed = launch(ddprun_bin, tmp_path, jobs.config(data, epochs=1))
     assert fixed.returncode == 0, fixed.stderr
 

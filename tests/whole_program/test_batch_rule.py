@@ -15,8 +15,8 @@ def test_metrics_show_the_scaled_learning_rates(ddprun_bin, ddptrain_bin, tmp_pa
     train = jobs.write_config(tmp_path / "train.json", given)
     for name, starts in (("alone", [(1, 6)]), ("two", [(2, 6)]), ("fewer", [(2, 3), (1, 6)])):
         for workers, steps in starts:
-            # An injected fault ends the first of the two starts. The test cannot use max_steps for this, because the learning
-            # rate schedule depends on max_steps.
+            # An injected fault ends the first of the two invocations. The test cannot use max_steps for this, because the
+            # learning rate schedule depends on max_steps.
             fault = {"DDPTRAIN_FAULT": f"exit=7 rank=0 step={steps}"} if steps < 6 else {}
             done = jobs.run([ddprun_bin, "--max-restarts", 0, "--nproc-per-node", workers, "--run-dir", tmp_path / name, train, "checkpoint.every_steps=1"], **fault)
             assert (done.returncode == 0) == (steps == 6), done.stderr

@@ -1,5 +1,5 @@
-"""Tests of ./dev for a user without root privileges. It must report exactly the missing build dependencies. Dependencies that
-are installed may come from any package."""
+"""Tests of ./dev for a user without root privileges. It must report exactly the missing build dependencies. An installed
+dependency is accepted, no matter which package it comes from."""
 
 import pathlib
 import shutil
@@ -11,8 +11,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def without_root(*hidden: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs `./dev build launcher` as a user without root privileges. The folders `hidden` of /usr/include are empty, so the
-    command fails before it builds."""
+    """Runs `./dev build launcher` as a user without root privileges. For this command the folders `hidden` in /usr/include are
+    empty, so it fails before it builds."""
     hide = "".join(f"mount -t tmpfs none /usr/include/{folder} && " for folder in hidden)
     words = " ".join(f"{name}='{value}'" for name, value in environment.items())
     # In a new user namespace the process has no root privileges, but can still read the files.

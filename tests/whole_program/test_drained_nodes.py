@@ -32,7 +32,7 @@ def test_a_drained_node_loses_no_step(ddprun_bin, data, tmp_path, leads):
         before = [agent.pids() for agent in others]
         done = command_on(job, "stop", job.run_dir, "--node", node["node_rank"])
         assert done.returncode == 0 and "has left the job" in done.stdout, (done, job.story())
-        # 143 if its worker saved nothing, because the other nodes keep the state
+        # The exit code is 143 if the worker of the drained node saved nothing, because the other nodes have the state.
         assert drained.end() in (85, 143), job.story()
         assert [agent.end() for agent in others] == [0, 0, 0], job.story()
     assert [agent.pids() for agent in others] == before  # no worker of the other nodes was restarted

@@ -109,7 +109,7 @@ def test_a_signal_to_all_elastic_nodes_saves(nodes, small, tmp_path, ddptrain_bi
     metrics = tmp_path / "run" / "metrics.jsonl"
     nodes.until(lambda: "2 nodes, 2 workers" in nodes.text(0) and metrics.exists() and metrics.read_text().count('"event":"step"') > 20, "steps of two")
     nodes.agents[1].send_signal(signal.SIGTERM)
-    time.sleep(apart_ms / 1000)  # the delay between the signals that this test varies
+    time.sleep(apart_ms / 1000)  # the delay between the two signals, which this test varies
     nodes.agents[0].send_signal(signal.SIGTERM)
     assert nodes.wait() == [85, 85], nodes.all_text()
     assert (tmp_path / "run" / "checkpoints" / "latest").exists()

@@ -144,8 +144,9 @@ def test_a_branch_starts_an_average_the_checkpoint_lacks(ddprun_bin, ddptrain_bi
 @pytest.mark.parametrize("change,difference", [("eval_every_steps=3", "/eval_every_steps: 5 on rank 0, 3 here"),
                                                ("early_stopping.patience=9", "/early_stopping/patience: 5 on rank 0, 9 here")])
 def test_a_worker_with_other_rules_is_refused(ddprun_bin, ddptrain_bin, train, tmp_path, change, difference):
-    """These settings may change between two starts of a job, but they must be equal on all workers, because they determine
-    when ranks exchange data. Different settings must be refused, because the workers would wait for each other without end."""
+    """These settings may change between two invocations of a job, but they must be equal on all workers, because they
+    determine when ranks exchange data. Different settings must be refused, because the workers would wait for each other
+    without end."""
     worker = tmp_path / "worker"
     worker.write_text(f'#!/bin/sh\n[ "$RANK" = 1 ] && set -- "$@" {change}\nexec "{ddptrain_bin}" "$@"\n', encoding="utf-8")
     worker.chmod(0o755)

@@ -520,8 +520,8 @@ def test_a_batch_too_small_for_batch_norm_is_explained(ddprun, ddptrain_bin, exp
 
 def test_a_bad_test_label_is_named_and_costs_no_step(ddprun, ddptrain_bin, exported, tmp_path):
     """The invalid label is in the test set, so the evaluation at the end of the first epoch fails. After the label is
-    corrected, the next start must repeat only this evaluation. The final weights must be bit-identical to the weights of a run
-    without the error."""
+    corrected, the next invocation must repeat only this evaluation. The final weights must be bit-identical to the weights of
+    a run without the error."""
     import safetensors.torch
 
     shutil.copytree(exported / "data/mlp", tmp_path / "data")

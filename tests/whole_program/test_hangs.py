@@ -66,8 +66,8 @@ def test_a_hanging_rank_is_named_and_numbers_stay_equal(ddprun_bin, data, calm, 
 
 
 def test_a_rank_that_never_joins(ddprun_bin, data, tmp_path):
-    """Rank 1 stops before it joins the process group. The time limit for the start must be longer than the time of a start on
-    a busy machine."""
+    """Rank 1 stops before it joins the process group. The time limit for the start must be longer than a start takes on a busy
+    machine."""
     done = train(ddprun_bin, tmp_path, data, "stop rank=1 phase=joining", "--hang-timeout", "start=10", "--max-restarts", 1,
                  PATH=fake_stack_tool(tmp_path / "bin"))
     assert done.returncode == 0, done.stderr

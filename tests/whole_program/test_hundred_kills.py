@@ -29,7 +29,7 @@ POLICY = {"max_restarts": 100000, "same_failure_rounds": 0, "pause": {"first_s":
 
 
 class Model:
-    """A model of killed_models.py and the results of its undisturbed run."""
+    """A model from killed_models.py and the results of its undisturbed run."""
 
     def __init__(self, killed: Killed, ddprun: pathlib.Path, ddptrain: pathlib.Path, folder: pathlib.Path):
         self.killed, self.ddprun, self.ddptrain, self.folder = killed, ddprun, ddptrain, folder

@@ -19,8 +19,8 @@ def cmake(*words, **environment: str) -> str:
 
 @pytest.fixture
 def build(ddprun_bin, tmp_path):
-    """Returns the build folder. install() moves its manifest out of this folder. The user may have installed ddprun from this
-    folder, and may still need the manifest of that installation."""
+    """Returns the build folder. The user may have installed ddprun from this folder, and may still need the file
+    install_manifest.txt of that installation. So install() moves the manifest that it creates out of the folder."""
     folder = ddprun_bin.parent.parent
     if not (folder / "cmake_install.cmake").exists() or not (folder / "pages").exists():
         pytest.skip(f"{folder} is not a build folder that can be installed from")

@@ -50,7 +50,8 @@ def is_test_row(row: int, seed: int = 0, fraction: float = 0.2) -> bool:
 
 
 def linear_error(file: pathlib.Path, target: str, predicts_class: bool) -> tuple[float, int, int]:
-    """Fits scikit-learn's linear model to the training rows of ddptrain. Returns its error on the test rows, and the number of both."""
+    """Fits scikit-learn's linear model to the training rows of ddptrain. Returns the error of the model on the test rows, and
+    the numbers of training and test rows."""
     import pandas
     from sklearn.compose import make_column_selector, make_column_transformer
     from sklearn.impute import SimpleImputer

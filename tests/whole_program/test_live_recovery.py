@@ -10,7 +10,7 @@ import jobs
 import pytest
 from live_jobs import SHORT, Job, assert_no_sample_lost, assert_same_run, check_random_kills, seed_of_this_run
 
-LIMIT_S = 1.0  # maximum median of the seconds from a kill to the next finished step, on an idle machine
+LIMIT_S = 1.0  # upper limit for the median time from a kill to the next finished step, in seconds, on an idle machine
 
 
 def test_workers_killed_at_random_moments(ddprun_bin, data, tmp_path, undisturbed):
@@ -124,7 +124,7 @@ def test_a_stop_during_a_regroup_saves_the_state(ddprun_bin, data, tmp_path, und
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_loss_after_the_run_directory_was_moved_away(ddprun_bin, data, tmp_path, undisturbed, recovery, lost):
     """The job must create the run directory again and store its identity in it. Then neither a replacement worker nor a later
-    start handles the directory as a new run."""
+    invocation treats the directory as a new run."""
     with Job(ddprun_bin, tmp_path / "job", data, 2, recovery=recovery) as job:
         job.wait_until(lambda j: j.step > 200)
         job.run_dir.rename(tmp_path / "moved")

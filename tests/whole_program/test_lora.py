@@ -90,7 +90,7 @@ def test_both_exports_compute_the_trained_model(ddprun_bin, ddptrain_bin, tuned,
 
 def test_a_moved_checkpoint_is_exported_with_a_named_config(ddptrain_bin, tuned, tmp_path):
     """Exports two kinds of checkpoints outside their usual folder. For a copy on a node's own disk, the command must contain a
-    config. A checkpoint with the suffix .superseded needs no config; it is a checkpoint from which a later start did not
+    config. A checkpoint with the suffix .superseded needs no config; it is a checkpoint from which a later invocation did not
     resume."""
     copies = tmp_path / "run-0123456789abcdef" / "copy-0"
     copies.mkdir(parents=True)
@@ -104,7 +104,7 @@ def test_a_moved_checkpoint_is_exported_with_a_named_config(ddptrain_bin, tuned,
         def exported(source: pathlib.Path, *config):
             done = jobs.run([ddptrain_bin, option, source, tmp_path / f"out{option}", *config])
             to = tmp_path / f"out{option}"
-            # If the run has no config, --export-weights writes a file.
+            # If the run has no config, --export-weights writes a single file instead of a folder.
             files = [to, to / "adapter_model.safetensors", to / "model.safetensors"]
             return done, load_file(next(file for file in files if file.is_file())) if done.returncode == 0 else {}
         done, expected = exported(tuned)

@@ -499,8 +499,8 @@ def test_an_unkillable_worker_does_not_block_the_job(ddprun, tmp_path):
 
 
 def test_an_unkillable_worker_keeps_no_other_children_alive(ddprun, tmp_path):
-    """The agent is killed while rank 0 is frozen in state D. The guardian still kills the process that rank 1 has left in
-    a different session."""
+    """The agent is killed while rank 0 is frozen in state D. The guardian must still kill the process that rank 1 has started
+    in a different session."""
     group = new_group("freezer")
     script = write_script(tmp_path / "freeze.sh", f"""
 if [ "$RANK" = 0 ]; then
@@ -600,7 +600,7 @@ def test_usr1_and_usr2_reach_every_worker_and_end_nothing(job):
         running.process.send_signal(signal.SIGUSR1)
         assert running.read_lines(2) == ["0 usr1", "1 usr1"]
     assert running.process.poll() is None
-    # SIGUSR2 is not in the list, so it is only forwarded; the handler of the workers exits
+    # SIGUSR2 is not among the signals to handle, so it is only forwarded. The handler in the workers exits.
     running.process.send_signal(signal.SIGUSR2)
     assert running.read_lines(2) == ["0 usr2", "1 usr2"]
     assert running.process.wait(timeout=20) == 0
@@ -609,7 +609,7 @@ def test_usr1_and_usr2_reach_every_worker_and_end_nothing(job):
 def test_a_listed_usr2_is_forwarded_and_ends_the_job(job):
     running = job(LISTENER, "--signals-to-handle", "SIGTERM,SIGUSR2", "--max-restarts", "3")
     assert running.read_lines(2) == ["0 ready", "1 ready"]
-    running.process.send_signal(signal.SIGUSR1)  # SIGUSR1 is not in the list, so it is only forwarded
+    running.process.send_signal(signal.SIGUSR1)  # SIGUSR1 is not among the signals to handle, so it is only forwarded
     assert running.read_lines(2) == ["0 usr1", "1 usr1"]
     running.process.send_signal(signal.SIGUSR2)
     assert running.read_lines(2) == ["0 usr2", "1 usr2"]

@@ -1,6 +1,6 @@
 """Tests of two nodes without a shared disk. Each node has a separate run directory, and node 0 writes the checkpoints. When
-the job starts, the node with the newest state sends this state to the other node. The tests check state that was lost between
-two starts, and stale state of a run that was started again from scratch."""
+the job starts, the node with the newest state sends this state to the other node. The tests cover state that was lost between
+two invocations, and outdated state of a run that was started again from scratch."""
 
 import pathlib
 import shutil
@@ -97,8 +97,8 @@ def test_stale_copies_of_an_absent_node_are_ignored(job_with_copies, failing_at)
 
 @pytest.mark.long
 def test_a_moved_run_continues_on_another_node(job_with_copies):
-    """Node 0 is lost. After that, another node has rank 0 and saves in its own run directory. The next start must resume from
-    this state, even if another node is the coordinator."""
+    """Node 0 is lost. After that, another node has rank 0 and saves in its own run directory. The next invocation must resume
+    from this state, even if another node is the coordinator."""
     job = job_with_copies
     job.start(overrides=["epochs=10000"], nodes=(0, 1, 2), least=2, restarts=3)
     metrics = [job.run_dir(node) / "metrics.jsonl" for node in range(3)]

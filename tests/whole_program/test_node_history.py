@@ -31,7 +31,7 @@ def failing_nodes_in(run_dir: pathlib.Path) -> list[str]:
 
 
 def test_a_node_that_failed_three_times_is_reported(nodes, script, tmp_path):
-    """The second agent of a job is killed three times. The next start of the job reports this."""
+    """The second agent of a job is killed three times. The next invocation of the job must report these failures."""
     port, job, run = jobs.free_port(), script(WAITS), tmp_path / "run"
     options = ["--nnodes", "1:2", "--master-addr", "127.0.0.1", "--master-port", port, "--rdzv-conf", "last_call_timeout=0.2", "--run-dir", run, job]
     first = nodes.start("--node-rank", 0, *options)
@@ -39,7 +39,7 @@ def test_a_node_that_failed_three_times_is_reported(nodes, script, tmp_path):
     for number in range(3):
         second = nodes.start("--node-rank", 1, *options)
         nodes.until(lambda number=number: nodes.text(0).count("2 nodes, 2 workers") == number + 1, "the second node")
-        # Failures of one node in the same second count once.
+        # Several failures of a node in the same second are recorded as one failure.
         nodes.until(lambda: all(int(time.time()) > one["time_s"] for one in failures_in(tmp_path / "state")), "the next second")
         second.kill()
         nodes.until(lambda number=number: len(failures_in(tmp_path / "state")) == number + 1, "the record of the failure")

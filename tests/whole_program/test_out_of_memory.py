@@ -8,8 +8,8 @@ How much memory is available depends on the machine. Therefore fault injection t
 samples go through the model in one pass. So the available memory is expressed as a number of samples. With `above=5`,
 micro-batches of 16 and 8 samples fail, but a micro-batch of 4 samples does not fail. Most jobs have `--max-restarts 0`, so a
 restart that counts against the budget would end the job. The tests check that the job ends with exit code 0, that
-memory-fit.json contains the size that fits, and that each sample is used once. The first test starts the job again. The new
-start must use the recorded size and must not run out of memory.
+memory-fit.json contains the size that fits, and that each sample is used once. The first test starts the job again. The second
+invocation must use the recorded size and must not run out of memory.
 
 These tests use no real limit of an allocator. tests/whole_program/test_gpu.py contains a test with a real limit, for machines
 with a GPU.
@@ -45,7 +45,7 @@ def test_the_same_batch_runs_in_smaller_micro_batches(ddprun_bin, data, tmp_path
     ours, theirs = jobs.losses(tmp_path / "run"), jobs.losses(tmp_path / "calm" / "run")
     assert [step for step, _ in ours] == [step for step, _ in theirs]
     assert [loss for _, loss in ours] == pytest.approx([loss for _, loss in theirs], rel=2e-4)
-    # The next start uses the reduced size from the beginning, so it does not run out of memory.
+    # The next invocation uses the reduced size from the beginning, so it does not run out of memory.
     again = train(ddprun_bin, tmp_path, data, "oom rank=1 restart=any above=5", "--max-restarts", 0, epochs=3)
     assert again.returncode == 0, again.stderr
     assert "batch sizes reduced, because an earlier round ran out of memory" in again.stderr

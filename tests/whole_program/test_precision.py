@@ -1,5 +1,5 @@
 """Tests of the settings `precision` and `channels_last`. The tests show that bf16 gives the same results as autocast in
-Python, that tf32 has no effect on a CPU, and that a change of either setting between two starts is reported."""
+Python, that tf32 has no effect on a CPU, and that a change of either setting between two invocations is reported."""
 
 import json
 import pathlib

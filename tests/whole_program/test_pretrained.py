@@ -95,7 +95,7 @@ def test_config_json_determines_the_model(ddptrain_bin, text, tmp_path, name):
     train = jobs.write_config(tmp_path / "train.json", config(text, tmp_path / "hf"))
     assert evaluated(ddptrain_bin, tmp_path / "hf", "--config", train) == pytest.approx(loss, rel=1e-6)
     assert generated(ddptrain_bin, tmp_path / "hf", "--config", train) == tokens
-    # There is no train.json, so the data keys are overrides.
+    # The folder has no train.json, so the data keys are passed on the command line.
     assert evaluated(ddptrain_bin, tmp_path / "hf", f"data.dir={text}", "data.train_tokens=train.txt", "data.test_tokens=val.txt", f"data.block_size={BLOCK}", "device=cpu") == pytest.approx(loss, rel=1e-6)
 
     done = jobs.run([ddptrain_bin, "--run-dir", tmp_path / "run", train])
@@ -121,7 +121,7 @@ def test_an_exported_folder_loads_without_a_warning(ddptrain_bin, text, tmp_path
     train = jobs.write_config(tmp_path / "train.json", config(text, tmp_path / "hf"))
     assert jobs.run([ddptrain_bin, "--run-dir", tmp_path / "run", train]).returncode == 0
     for kept in (True, False):
-        if not kept:  # the file config.json of the export is then made from the keys of the run
+        if not kept:  # in this case, the export creates config.json from the config keys of the run
             shutil.rmtree(tmp_path / "hf")
         done = jobs.run([ddptrain_bin, "--export-weights", tmp_path / "run", tmp_path / f"out{kept}"])
         assert done.returncode == 0, done.stderr
@@ -262,7 +262,7 @@ def saved(tmp_path_factory) -> pathlib.Path:
 
 @pytest.mark.parametrize("name,model,data,theirs,words", WRONG, ids=[f"{row[0]}-{next(iter(row[1] | row[2] | row[3]))}" for row in WRONG])
 def test_a_wrong_key_is_refused_with_both_values(ddprun_bin, text, saved, tmp_path, name, model, data, theirs, words):
-    """ddprun refuses the config before a start. If there is no change, it accepts the config
+    """ddprun refuses the config before it starts the job. If there is no change, it accepts the config
     (test_right_keys_are_accepted)."""
     shutil.copytree(saved / name, tmp_path / "hf")
     file = tmp_path / "hf/config.json"

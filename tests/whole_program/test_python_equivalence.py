@@ -3,8 +3,8 @@ weights, order of samples and world size.
 
 ddptrain calls the same kernels as Python. It also uses the same Reducer as DDP in Python, with the same buckets. With one
 thread per operator (OMP_NUM_THREADS=1), every sum is computed in the same order. Therefore all losses and final weights must
-be bit-identical. A case that runs other kernels would set `relative`, which is the allowed relative difference. The limit in
-the design is 1e-5 over 200 steps.
+be bit-identical. A case that runs other kernels would set `relative`, which is the allowed relative difference. The design
+allows at most 1e-5 over 200 steps.
 """
 
 import csv
@@ -66,8 +66,8 @@ CASES = {
                       {"parameters": "*.bias", "weight_decay": 0}, {"parameters": "*.ln_*", "weight_decay": 0}]}),
     "llama-2": Case({**LLAMA, "rope_theta": 500.0, "rms_norm_eps": 1e-5}, 2, samples=250, batch_size=8, image=64, steps=60, clip={"clip_grad_norm": 1.0},
                     optimizer={"type": "adamw", "lr": 0.001, "weight_decay": 0.1, "groups": [{"parameters": "*norm.weight", "weight_decay": 0}]}),
-    # Each line is a document, so a sample contains several documents. The number of tokens that count in the loss differs
-    # between the two ranks.
+    # Each line is a document, so a sample contains several documents. The number of tokens that are included in the loss
+    # differs between the two ranks.
     "gpt-documents-2": Case({**GPT, "activation_checkpointing": True}, 2, samples=250, batch_size=8, image=64, steps=30, end=10, optimizer={"type": "adamw", "lr": 0.001},
                             more={"eval_every_steps": 10}),
     "llama-documents-2": Case(LLAMA, 2, samples=250, batch_size=8, image=64, steps=30, end=10, optimizer={"type": "adamw", "lr": 0.001}),

@@ -34,8 +34,8 @@ class Xxh128(ctypes.Structure):
 
 
 def xxh3_128() -> callable:
-    """Returns a function that computes the XXH3-128 hash of bytes in hexadecimal. The function calls libxxhash of the system.
-    Its result is the same as in the Python package xxhash."""
+    """Returns a function that computes the XXH3-128 hash of bytes in hexadecimal. The function calls the system's libxxhash,
+    and returns the same text as the Python package xxhash."""
     name = ctypes.util.find_library("xxhash")
     if name is None:
         pytest.skip("needs libxxhash")

@@ -1,5 +1,5 @@
-"""Tests of a run directory whose lock file was removed, emptied or damaged between two starts, or during a run. In all these
-cases the run must resume."""
+"""Tests of a run directory whose lock file was removed, emptied or damaged between two invocations, or during a run. In all
+these cases the run must resume."""
 
 import json
 import pathlib

@@ -169,8 +169,8 @@ def test_the_socket_is_private_to_the_user(waiting, tmp_path):
     # socket.
     folder.chmod(0o755)
     other = waiting(listens=False)
-    # The agent of this job uses another folder and accepts that folder. When this job is running, the other agent has already
-    # refused its own folder.
+    # This job uses a different folder, which its agent accepts. When this job is running, the first agent has already refused
+    # its folder.
     later = waiting(XDG_RUNTIME_DIR=str(tmp_path))
     assert not list(folder.iterdir()) and other.end() == 0 and later.end() == 0
 

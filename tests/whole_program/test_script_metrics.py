@@ -126,7 +126,7 @@ def test_another_start_appends_or_starts_a_new_file(job, tmp_path):
     assert job(body.replace("'1'", "'4'")).returncode == 0
     assert steps(tmp_path) == [1, 2, 3, 4, 5, 6]
     assert [line["step"] for line in lines(tmp_path) if line["event"] == "resume"] == [3]
-    # The script has started from step 1 again, so the metrics of the earlier starts are moved to another file.
+    # The script has started from step 1 again, so the metrics of the earlier invocations are moved to another file.
     assert job(body).returncode == 0
     assert steps(tmp_path) == [1, 2, 3]
     assert len((tmp_path / "run/metrics-1.jsonl").read_text().splitlines()) == 7

@@ -101,8 +101,8 @@ def test_the_next_comparison_finds_a_change(ddprun_bin, data, tmp_path, undistur
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_equal_states_are_not_reported(ddprun_bin, tiny_images, tmp_path, undisturbed, workers):
-    """No corruption may be reported in this job. Each rank computes the buffers of batch norm from its own samples, the job
-    accumulates gradients, and a rank was replaced."""
+    """Three things must not be mistaken for corruption: batch norm buffers that each rank computes from its own samples,
+    accumulated gradients, and a replaced rank."""
     trained = Trained(ddprun_bin, tmp_path / "job", tiny_images, workers, "--chaos", "kill rank=0 step=1 phase=optimizer", **BATCH_NORM)
     trained.assert_ended_as(undisturbed(workers, tiny_images, **BATCH_NORM))
     assert trained.failed_rounds == [("signal", "regroup")], trained.ended.stderr

@@ -96,7 +96,7 @@ def test_a_non_finite_step_changes_nothing(ddprun_bin, ddptrain_bin, tmp_path):
 
     stopped = train(ddprun_bin, tmp_path / "stopped", config(tmp_path, bad={40}, not_finite="stop"), code=88)
     assert f"the loss of step {bad} is NaN or infinite" in stopped.stderr
-    # The setting may change between two starts, so a stopped run can continue with "skip".
+    # The setting may change between two invocations, so a stopped run can continue with "skip".
     train(ddprun_bin, tmp_path / "stopped", given, "not_finite=skip")
     assert jobs.weights_digest(tmp_path / "stopped") == jobs.weights_digest(tmp_path / "calm")
 

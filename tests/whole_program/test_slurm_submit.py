@@ -56,7 +56,7 @@ def output_of(run_dir, job: str) -> str:
 
 
 def starts_of(run_dir) -> list[tuple]:
-    """Returns the Slurm job, SLURM_RESTART_COUNT and the exit code of each start in the report."""
+    """Returns the Slurm job, SLURM_RESTART_COUNT and the exit code of each invocation in the report."""
     return [(start["slurm"]["job"], start["slurm"]["restarts"], start["exit"]["code"]) for start in jobs.report(run_dir)["invocations"]]
 
 
@@ -163,8 +163,8 @@ def test_the_login_node_shows_and_stops_a_job(slurm, ddprun_bin, script, tmp_pat
 
 
 def test_a_spare_replaces_a_lost_node(slurm, ddprun_bin, script, tmp_path):
-    """One of three nodes waits. The agent of rank 1 is killed, and the remaining agent and the spare complete the job. srun then
-    returns 137, but the job is complete."""
+    """One of the three nodes is a spare. The agent of rank 1 is killed, and the remaining agent and the spare complete the
+    job. srun then returns 137, but the job is complete."""
     program = script('if [ ! -e "$OUT/lost" ]; then echo "$PPID" >"$OUT/new-$RANK"; mv "$OUT/new-$RANK" "$OUT/guardian-$RANK"; '
                      'cat "$OUT/fifo"; fi\n[ "$WORLD_SIZE" = 2 ] && touch "$OUT/done-$RANK"')
     os.mkfifo(tmp_path / "out" / "fifo")
@@ -210,7 +210,7 @@ def ended_starts(run_dir) -> int:
 
 
 def test_a_job_reaches_its_time_limit_and_ends_as_if_undisturbed(slurm, limited, ddprun_bin, data):
-    """After two time limits, the config is changed so that the next start ends soon."""
+    """After two time limits, the config is changed so that the next invocation ends soon."""
     job, run, config = limited
     jobs.wait_for(lambda: ended_starts(run) >= 2, "two time limits", 240)
     other = run.parent / "changed"
@@ -232,8 +232,8 @@ def test_a_batch_script_without_scontrol_ends_with_85(ddprun_bin, tmp_path):
     second = jobs.run(after, PATH=str(tmp_path), SLURM_JOB_ID="17", SLURM_RESTART_COUNT="1")
     assert second.returncode == 143 and "the job ends" in second.stderr
     assert jobs.run(after, PATH=str(tmp_path)).returncode == 2
-    # If a script ends with 85, it has saved. A job with a train.json has saved only if it has a new checkpoint, and this job
-    # has no new checkpoint.
+    # If a script exits with code 85, ddprun assumes that it has saved its state. For a job with a train.json, ddprun checks for a new
+    # checkpoint instead. After config.json is written below, this job counts as such a job, and it has no checkpoint.
     after[after.index(143)] = 85
     for _ in range(2):
         assert "with a newer checkpoint" in jobs.run(after, PATH=str(tmp_path), SLURM_JOB_ID="18").stderr

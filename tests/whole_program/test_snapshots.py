@@ -151,7 +151,7 @@ def test_a_kill_does_not_change_the_losses_of_a_ddp_script(ddprun_bin, run, poli
 
 # ---- the restored state ----
 
-# In this code the ranks of the first start wait for each other before they fail.
+# In this code the ranks of the first attempt wait for each other before they fail.
 AGAIN = """
 if ddprun.restart == 0:
     open("done.%d" % ddprun.rank, "w").close()
@@ -184,8 +184,8 @@ def test_the_newest_common_step_is_restored(job):
 
 
 def test_a_fresh_worker_clears_earlier_copies(job):
-    """The first start takes a snapshot of step 9. The second start restores nothing and takes a snapshot of step 2. This must
-    invalidate the snapshot of step 9, so that the third start restores step 2."""
+    """After the first start, the script takes a snapshot of step 9. After the second start, it restores nothing and takes a
+    snapshot of step 2. The second snapshot must invalidate the first, so that step 2 is restored after the third start."""
     done = job("if ddprun.restart == 2:\n    print('kept', ddprun.restore(), flush=True)\nelse:\n    ddprun.snapshot({'n': 9 - 7 * ddprun.restart}, step=9 - 7 * ddprun.restart)\n"
                "    os._exit(3)\n", "--max-restarts", "2")
     assert done.returncode == 0, done.stderr
@@ -245,8 +245,8 @@ class Node:
         self.begin_round(ranks)
 
     def begin_round(self, ranks: int, turned: int = 0) -> list[_snapshot.Snapshots]:
-        """Creates new Snapshots objects, as if all workers were restarted. The earlier snapshots still exist. `turned` shifts
-        the assignment of memory slots to ranks by this number of positions."""
+        """Creates new Snapshots objects, as if all workers were restarted. The earlier snapshots still exist. The assignment
+        of memory slots to ranks is shifted by `turned` positions."""
         self.round += 1
         self.ranks = [_snapshot.Snapshots(f"/proc/self/fd/{self.file}:{(rank + turned) % ranks}", rank, ranks, self.round, self.print_line)
                       for rank in range(ranks)]
@@ -385,8 +385,8 @@ def test_a_rank_reads_only_its_own_slot(node, monkeypatch, replicated):
 
 
 def test_a_copy_of_a_lost_rank_serves_all(node):
-    """A new rank uses the memory slot of a lost rank. It must offer the copy in this slot to all ranks, even if it has a
-    different rank number."""
+    """A new rank uses the memory slot of a lost rank. The new rank must offer the copy in this slot to all ranks, even if its
+    number differs from the number of the lost rank."""
     one = node(3)
     one.ranks[2].take({"n": 7}, 7, True)
     for turned in (0, 1):

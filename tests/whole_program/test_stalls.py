@@ -314,7 +314,7 @@ def test_the_end_does_not_wait_for_a_silent_resolver(nodes, script, resolver, tm
     agent = nodes.start("--nnodes", 2, "--node-rank", 1, "--master-addr", "far-away.test", "--master-port", 29400, "--no-python", script("exit 0"), **resolver)
     nodes.until_printed(0, "looking for the job")
     nodes.until(lambda: any("silent_resolver" in line for line in pathlib.Path(f"/proc/{agent.pid}/maps").read_text().splitlines()), "the library")
-    time.sleep(0.5)  # time in which the resolver query is sent
+    time.sleep(0.5)  # in this time the resolver query is sent
     agent.terminate()
     assert agent.wait(timeout=60) == 128 + signal.SIGTERM
 

@@ -80,7 +80,7 @@ def check(root: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess[st
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory) -> pathlib.Path:
-    """Returns a folder with the files of VIOLATIONS and ACCEPTED. The folder uses the tables of words of this repository."""
+    """Returns a folder with the files of VIOLATIONS and ACCEPTED. The word tables in the folder come from this repository."""
     style = (ROOT / "docs/internals/style.md").read_text(encoding="utf-8")
     tables = style[style.index("### Words that we do not use") : style.index("\n## Commits")]
     files = {"docs/internals/style.md": tables, "docs/internals/decisions/README.md": INDEX}

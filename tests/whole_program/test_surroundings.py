@@ -123,8 +123,8 @@ def peak_memory_mb(pid: int) -> float:
 
 
 def test_a_gigabyte_of_output_takes_no_memory(ddprun_bin, tmp_path, gate):
-    """At first, the test does not read the output. If the agent buffered the output, it would use much memory after that
-    time."""
+    """At first, the test does not read the output. If the agent buffered all of it, the memory of the agent would grow during
+    this time."""
     half = 512 << 20
     flood = f"echo up $RANK; yes {'z' * 127} | head -c {half}; echo; echo all $RANK; read word < {gate}"
     job = jobs.start([ddprun_bin, "--nproc-per-node", 2, "--no-python", "sh", "-c", flood], text=False)
@@ -202,7 +202,7 @@ def test_a_restart_in_a_removed_run_directory(ddprun_bin, run_dir, gate):
 
 @pytest.mark.parametrize("left", [0, 1, 3])
 def test_a_descriptor_shortage_at_run_time_is_reported(ddprun_bin, run_dir, gate, left):
-    """The test lowers the limit of the agent's descriptors. The limit is reached when the workers are restarted. Depending on
+    """The test lowers the agent's limit on open descriptors. The limit is reached when the workers are restarted. Depending on
     the limit, the agent then fails to open a port, to send a request to the guardian, or to create a pipe."""
     job = jobs.start([ddprun_bin, "--nproc-per-node", 2, "--max-restarts", 3, "--run-dir", run_dir, "--no-python", "sh", "-c",
                       f"echo up; read word < {gate}; exit 3"])
@@ -333,7 +333,7 @@ def test_a_crash_loop_backs_off_despite_a_changed_clock(ddprun_bin, tmp_path, cl
     done = jobs.run([ddprun_bin, "--restart-policy", policy, "--run-dir", run_dir, script], PYTHON_EXEC=sys.executable, **clock.environment())
     assert done.returncode == 0, done.stderr
     report = jobs.report(run_dir)
-    # This difference shows that the script has changed the clock.
+    # The difference between the start times shows that the script has changed the clock.
     assert report["rounds"][2]["started_ns"] - report["rounds"][0]["started_ns"] > 2 * 86400e9
     assert "in 500 ms" in report["rounds"][1]["why"]
     assert sum(report["time"].values()) < 600

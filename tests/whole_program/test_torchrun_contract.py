@@ -1,6 +1,6 @@
 """Tests that ddprun is a drop-in replacement for torchrun. Each case runs under the torchrun of the installed torch and under
-ddprun, and all observations must be equal. The cases use every option and variable of torchrun. Only the differences in
-contract_differences.py are allowed. docs/torchrun.md describes these differences for users."""
+ddprun, and all observations must be equal, except for the differences in contract_differences.py. The cases use every option
+and variable of torchrun. docs/torchrun.md describes these differences for users."""
 
 import os
 import pathlib

@@ -26,8 +26,8 @@ class Job:
         return sorted((self.run_dir(0) / "checkpoints").glob("step-?????????"))
 
     def start(self, *flags, overrides=(), restarts: int = 0, nodes=(0, 1), least: int | None = None, **environment: str) -> None:
-        """Starts the nodes in the order of `nodes`. The position of a node in `nodes` is its --node-rank, so a rank is on the
-        same node in each start with the same `nodes`. Only the first node, which is the coordinator, gets the flags."""
+        """Starts the nodes in the order of `nodes`. The position of a node in `nodes` is its --node-rank, so a rank is always
+        on the same node if `nodes` is the same. Only the first node, which is the coordinator, gets the flags."""
         self.nodes.agents.clear()
         port = free_port()
         for rank, node in enumerate(nodes):

@@ -1,4 +1,4 @@
-// Implementation of synced_batch_norm.hpp. ATen's batch norm kernels do the computation on CPU and GPU. They take the
+// Implementation of synced_batch_norm.hpp. ATen's batch norm kernels do the computation on CPU and GPU. They treat the
 // statistics as constants. This file computes the statistics over all ranks, and the gradient through them.
 #include "trainer/batch_norm/synced_batch_norm.hpp"
 

@@ -19,7 +19,7 @@ struct BatchNormTensors {
   at::Tensor weight{};
   at::Tensor bias{};
   at::Tensor running_mean{};
-  at::Tensor running_var{};  // unbiased: the divisor is the number of values on all ranks, minus one
+  at::Tensor running_var{};  // running variance, unbiased: the divisor is the number of values on all ranks, minus one
   double momentum = 0.1;
   double eps = 1e-5;
 };

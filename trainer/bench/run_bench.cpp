@@ -32,7 +32,7 @@ constexpr std::int64_t kFewestRuns = 5;
 constexpr std::int64_t kMaxRuns = 20'000;
 constexpr int kPeriod = 5;  // the input values repeat after 5 elements
 
-// The buffers of one size, and the collective on them. All values are small integers, so sums are exact.
+// The buffers of one size, and the collective that is measured with them. All values are small integers, so sums are exact.
 class Case {
  public:
   Case(const BenchOptions& options, const Peers& peers, c10::Device device, std::int64_t bytes)

@@ -110,8 +110,8 @@ std::optional<Manifest> readable_manifest(const fs::path& checkpoint) {
 }
 
 // Removes the checkpoints that the retention rules do not keep, oldest first. A checkpoint with an unreadable manifest is
-// ignored: the next start renames it and reports it. A checkpoint of another training is ignored too, since it may be the last
-// one of that training.
+// ignored: it is renamed and reported when the run starts the next time. A checkpoint of another run is ignored too, since it
+// may be the last one of that run.
 void retain(const fs::path& checkpoints_dir, const Retention& retention, const CheckpointState& saved, std::string& notes) {
   std::vector<RetainedCheckpoint> all;
   for (const Published& published : newest_first(checkpoints_dir)) {
@@ -128,7 +128,7 @@ void retain(const fs::path& checkpoints_dir, const Retention& retention, const C
 // Throws before the first byte is written if the disk lacks space for the checkpoint. Without this check, the save would fill
 // the disk before it fails, and in the meantime no other program could write to that disk.
 void require_space(const fs::path& checkpoints_dir, const CheckpointState& state) {
-  constexpr std::uintmax_t kOverheadBytes = 16 << 10;  // for the file headers, the manifest and the folders
+  constexpr std::uintmax_t kOverheadBytes = 16 << 10;  // space for the file headers, the manifest and the folders
   std::uintmax_t needed = kOverheadBytes;
   for (const auto& [role, tensors] : tensors_by_role(state)) {
     for (const NamedTensor& entry : *tensors) needed += entry.tensor.nbytes();
@@ -224,9 +224,9 @@ std::optional<std::int64_t> reuse_published(const Published& published, const Ch
     return std::nullopt;
   }
   // The manifest keeps the machine and world size of the process that wrote the tensors. The entries about the end of the run
-  // are updated. Without this update, each start of a finished run would evaluate and end again. The evaluation is added too,
-  // because it may have failed at the first save and succeeded now. A step without an evaluation could not become the best
-  // one.
+  // are updated. Without this update, a finished run would evaluate and end again each time it is started. The evaluation is
+  // added too, because it may have failed at the first save and succeeded now. A step without an evaluation could not become
+  // the best one.
   const bool evaluated_since = state.evaluation && !manifest.state.evaluation;
   if (same_step_of_run(manifest.state, state) && (evaluated_since || !same_run_end(manifest.state, state))) {
     copy_run_end(manifest.state, state);
@@ -318,7 +318,8 @@ fs::path supersede(const fs::path& checkpoint) {
   for (int n = 2; fs::exists(fs::symlink_status(target)); ++n)
     target = checkpoint.string() + ".superseded-" + std::to_string(n);
   fs::rename(checkpoint, target);
-  // `latest` must not point to the old name. Without the link, a resume works as before, and the next save creates it again.
+  // If `latest` pointed to the old name, the link is removed. Without the link, a resume works as before, and the next save
+  // creates it again.
   const fs::path latest = checkpoint.parent_path() / kLatest;
   std::error_code none;
   if (fs::is_symlink(latest, none) && !fs::exists(latest, none)) fs::remove(latest, none);

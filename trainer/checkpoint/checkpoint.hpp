@@ -1,7 +1,7 @@
 // Checkpoints: save a training state so that a crash at any moment leaves a complete checkpoint.
 //
 // A writer can be killed at any system call. After a power cut the disk may have a file's name but not its content. The disk
-// may be full, or a bit may flip. A suspended writer from an earlier start of the workers may resume, and write at the same
+// may be full, or a bit may flip. A writer of an earlier round may have been suspended. It may resume, and write at the same
 // time as the current writer. The worst outcome is a damaged checkpoint that looks complete, because training then resumes
 // with wrong numbers and without an error.
 //
@@ -56,8 +56,8 @@ namespace ddprun::trainer {
 // Named scalars of a training state, such as "plateau.lr". A value may be infinite.
 using StateValues = std::map<std::string, double>;
 
-// An earlier training that wrote the checkpoint from which this training started. The earlier training's checkpoints up to step
-// `until` belong to the history of both trainings.
+// An earlier run that wrote the checkpoint from which this run started. The checkpoints of the earlier run up to step `until`
+// belong to the history of both runs.
 struct EarlierRun {
   std::string id;  // empty if an older version of ddprun, without run ids, wrote the checkpoint
   std::int64_t until = 0;
@@ -68,8 +68,8 @@ struct EarlierRun {
 struct CheckpointState {
   std::int64_t step = 0;         // number of finished optimizer steps
   std::int64_t epoch = 0;        // epoch of the next step, counted from 0
-  std::int64_t position = 0;     // samples of that epoch that are already used
-  std::int64_t samples = 0;      // samples used since the start of the run
+  std::int64_t position = 0;     // number of samples of that epoch that are already used
+  std::int64_t samples = 0;      // number of samples used since the start of the run
   bool finished = false;         // true if the run has finished the last step of its config
   std::int64_t total_steps = 0;  // length of the run according to its config at the time of the save
   // `epochs` and `max_steps` of the config at the time of the save. If a user increases them later, a finished run continues.
@@ -80,16 +80,17 @@ struct CheckpointState {
   int intra_op_threads = 1;
   std::string cpu_class;  // result of at::get_cpu_capability(); rounding depends on it
   std::string torch_version;
-  std::string device;     // "cpu", or the name of the GPU; empty if an older version wrote the checkpoint
-  std::string precision;  // see trainer/models/precision.hpp; empty if an older version wrote the checkpoint
+  std::string device;  // "cpu", or the name of the GPU; empty if an older version wrote the checkpoint
+  // result of precision_text() (trainer/models/precision.hpp); empty if an older version wrote the checkpoint
+  std::string precision;
   // "ranks" if sums over ranks were added in the order of ranks (trainer/collectives). Empty for Gloo and NCCL, and in
   // checkpoints of older versions.
   std::string summation;
   std::uint64_t seed = 0;
   std::string config_digest;
-  // Identity of the training (trainer/state/run_identity.hpp). Empty in checkpoints of older versions, which did not store it.
+  // Identity of the run (trainer/state/run_identity.hpp). Empty in checkpoints of older versions, which did not store it.
   std::string run;
-  // Earlier trainings in the run's history, oldest first. The manifest does not contain them, so the list is empty after
+  // Earlier runs in the history of this run, oldest first. The manifest does not contain them, so the list is empty after
   // loading.
   std::vector<EarlierRun> earlier{};
   std::optional<MetricList> evaluation;  // evaluation after exactly this step; nullopt if there was none
@@ -132,7 +133,7 @@ struct SaveResult {
 using StageObserver = std::function<void(const char* stage)>;
 
 // Publishes `state` as checkpoints_dir/step-%09d, points `latest` to it, and removes the checkpoints that `retention` does not
-// keep. The new checkpoint is never removed. Checkpoints of another training stay, and `retention` does not count them.
+// keep. The new checkpoint is never removed. Checkpoints of another run stay, and `retention` does not count them.
 //
 // If the same step of this run is already published and valid, its tensors stay. The manifest is updated if the entries about
 // the end of the run differ (finished, total_steps, config_*), or if only `state` has an evaluation. The evaluation and the

@@ -30,8 +30,8 @@ class DirectWriter {
 
   // Throws std::system_error with the file's path. The error may concern bytes of an earlier call.
   void write(std::string_view bytes);
-  // When finish() returns, the kernel has received all bytes, but only the caller's fsync writes them to the disk. Throws like
-  // write().
+  // When finish() returns, the kernel has received all bytes, but only the caller's fsync writes them to the disk. Throws the
+  // errors of write().
   void finish();
 
  private:
@@ -55,7 +55,7 @@ class DirectWriter {
   std::array<Part, 4> parts_{};
   std::size_t filling_ = 0;  // index in parts_ of the buffer that is being filled
   std::size_t filled_ = 0;   // number of bytes in the buffer that is being filled
-  std::int64_t offset_ = 0;  // offset of that buffer's first byte in the file
+  std::int64_t offset_ = 0;  // offset in the file of the first byte of the buffer that is being filled
 };
 
 }  // namespace ddprun::trainer

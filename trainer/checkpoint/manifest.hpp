@@ -28,7 +28,7 @@ struct Manifest {
   std::map<std::string, StateFile> files;
 };
 
-// Returns the default name of the file that holds the whole tensors of a role.
+// Returns the default name of the file that contains the whole tensors of a role.
 std::string file_of_role(const std::string& role);
 
 std::string encode_manifest(const Manifest& manifest);
@@ -41,8 +41,7 @@ Manifest decode_manifest(const std::string& text);
 // entries about the end of the run, which may differ between copies of a checkpoint.
 std::string content_digest(const Manifest& manifest);
 
-// Returns true if the checkpoint `one` belongs to the same training as `present`, or to an earlier training in the history of
-// `present`.
+// Returns true if the checkpoint `one` belongs to the same run as `present`, or to an earlier run in the history of `present`.
 bool belongs_to_training(const CheckpointState& one, const CheckpointState& present);
 
 // Returns true if `a` and `b` are the same step of one run. They may still differ in the machine and the world size, which

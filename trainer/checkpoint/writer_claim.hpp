@@ -1,7 +1,7 @@
 // Decides which process may publish checkpoints in a folder. The lock on the run directory excludes a second job. The claim, a
 // file in the folder, distinguishes the successive writers of one job. Rank 0 writes the claim each time the workers start.
-// The rank 0 of an earlier start may still exist: stopped, swapped out, or on a machine that the job no longer uses. After the
-// new claim, the earlier rank 0 can no longer publish.
+// The process that was rank 0 before may still exist: stopped, swapped out, or on a machine that the job no longer uses. After
+// the new claim, this process can no longer publish.
 //
 // The old writer needs no lock between its last check of the claim and its rename, although a new claim may be written in
 // between. A new writer first writes its claim, then removes every temporary folder, and only then lists the checkpoints. If
@@ -41,9 +41,9 @@ class WriterClaim {
   // deleted. Throws SupersededError if another process has claimed the folder, and std::system_error if the claim can't be
   // read.
   void check();
-  // Works like check(), for a second writer among the same workers, such as a rank that cannot read its data. It also accepts
-  // the claim of another process of the same generation. Then both processes publish complete checkpoints, and neither stops
-  // the other.
+  // Works like check(), for a rank that saves its own checkpoint in addition to the usual writer. For example, a rank does
+  // this if it cannot read its data and must stop. This function also accepts the claim of another process of the same
+  // generation. Then both processes publish complete checkpoints, and neither stops the other.
   void check_generation();
 
  private:

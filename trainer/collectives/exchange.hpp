@@ -79,7 +79,7 @@ class Exchange {
   OperationDescriptor operation_;
   std::size_t pieces_;
   std::size_t type_bytes_;
-  std::uint64_t per_chunk_;  // elements of each piece
+  std::uint64_t per_chunk_;  // number of elements of each piece in a chunk
   const std::byte* input_;
   std::vector<OperationDescriptor> of_ranks_;
   bool all_exposed_ = false;

@@ -8,7 +8,7 @@
 // in Dekker's algorithm. Without the fence, a writer misses a sleeper, which then sleeps until its limit. x86 hides some of
 // these errors, and ARM shows them.
 //
-// The idea. Progress, sleepers and abort flag are in one word of 32 bits, and every write is an atomic read-modify-write:
+// The idea. Progress, sleepers and abort flag are in one 32-bit word, and every write is an atomic read-modify-write:
 //
 //     bit 0: a rank sleeps on this word      bit 1: the group is aborted      bits 2 to 31: number of phases, modulo 2^30
 //

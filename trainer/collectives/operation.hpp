@@ -40,7 +40,7 @@ struct OperationDescriptor {
   Reduction reduction = Reduction::kNone;
   bool exposed = false;         // the other ranks can read the input of this rank at `offset`; not compared
   std::int32_t root = kNoRoot;  // rank, or kNoRoot
-  std::uint64_t elements = 0;   // elements of each rank's part
+  std::uint64_t elements = 0;   // number of elements in the part of each rank
   std::uint64_t offset = 0;     // byte offset of the input in the rank's data area; not compared
 };
 

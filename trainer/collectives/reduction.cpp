@@ -20,7 +20,7 @@ constexpr std::size_t kBlockBytes = 8192;
 // factors are powers of two, so that a fused multiply-add gives the same result.
 inline float widened_half(std::uint16_t bits) {
   const std::uint32_t moved = static_cast<std::uint32_t>(bits & 0x7fffu) << 13;
-  const float scaled = std::bit_cast<float>(moved) * 0x1.0p+112f;         // also normalizes subnormal numbers
+  const float scaled = std::bit_cast<float>(moved) * 0x1.0p+112f;         // this product also normalizes subnormal numbers
   const std::uint32_t special = moved >= 0x0f800000u ? 0x7f800000u : 0u;  // infinity or NaN
   const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | special | sign);

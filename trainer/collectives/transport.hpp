@@ -20,7 +20,7 @@ enum class CollectiveFailure {
   kAborted,   // the group was aborted from outside
   kLimit,     // a rank did not reach a phase in time
   kRankLost,  // the process of a rank has ended
-  kMismatch,  // ranks make different collectives
+  kMismatch,  // ranks call different collectives
 };
 
 // After this error, the group can't be used any more, and the contents of the buffers are undefined.
@@ -54,7 +54,7 @@ class Transport {
   virtual OperationDescriptor started_by(int rank) const = 0;
   // Publishes all previous writes. Returns the phase for await_all().
   virtual std::uint32_t arrive() = 0;
-  // Waits until all ranks have published this phase.
+  // Waits until all ranks have reached this phase.
   virtual void await_all(std::uint32_t phase) = 0;
   // Aborts the group because of a mismatch, and throws.
   [[noreturn]] virtual void fail_mismatch(const std::string& message) = 0;

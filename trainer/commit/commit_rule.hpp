@@ -1,10 +1,10 @@
 // The commit rule decides, after a rank was lost, at which step the job continues, and how each rank gets to that step. The
 // code is pure: each rank computes the same decision from the reports of all ranks of the new group.
 //
-// The problem. Under ddp, each rank has the whole state, so the most advanced rank sends its state to the others. With
+// The problem. Under ddp, each rank has the whole state, so the most advanced rank sends its state to the other ranks. With
 // sharding, the state is cut into pieces (trainer/layout/state_layout.hpp), and no rank has all of them. A lost rank can
-// interrupt an update: some pieces are then at step k, and others already at step k+1. The job cannot return to step k, because
-// the updated pieces of step k are overwritten. It can complete step k+1 only if the ranks still have the gradients.
+// interrupt an update: some pieces are then at step k, and others already at step k+1. The job cannot return to step k,
+// because the updated pieces of step k are overwritten. It can complete step k+1 only if the ranks still have the gradients.
 //
 // The idea. Before the update, all ranks exchange a few values (gradient norm, finite or not, learning rate) in a collective,
 // agree(). A rank leaves agree() only after all ranks have entered it. A rank enters agree() only with complete pieces of the
@@ -69,7 +69,7 @@ enum class CommitOutcome {
 struct CommitDecision {
   CommitOutcome outcome = CommitOutcome::kCheckpoint;
   std::int64_t step = kNoStep;  // last finished step after the regroup; kNoStep for kCheckpoint
-  int values_from = -1;         // rank that sends its agreed values to the others; -1 for kCheckpoint
+  int values_from = -1;         // rank that sends its agreed values to the other ranks; -1 for kCheckpoint
   // Ranks that receive the agreed values. Ranks that are also in `complete` receive them before they update.
   std::vector<int> values_to{};
   std::vector<int> complete{};       // ranks that complete the step by applying their gradient pieces

@@ -80,7 +80,8 @@ class StepProgress {
   // Records that this rank has all its pieces after `step`, from the seed or from a checkpoint. Resets all other progress.
   void start_from(std::int64_t step, LayoutPlace place);
 
-  // These are the calls of a step. Each method throws InternalError if it is called out of the order above.
+  // The following methods record the steps of the protocol. Each method throws InternalError if it is called out of the order
+  // that is defined above.
   void begin_step();
   void gradients_reduced();
   void agree_passed();

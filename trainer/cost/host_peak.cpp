@@ -37,7 +37,7 @@ std::int64_t kernel_peak_memory() {
 }  // namespace
 
 // Returns the highest value of VmHWM that was read so far. The kernel sums per-CPU counters without synchronization, so a
-// later value may be some 100 KiB lower.
+// later value may be lower, by about 100 KiB.
 std::int64_t host_peak_memory() {
   static std::atomic<std::int64_t> most = 0;
   most = std::max<std::int64_t>(most, kernel_peak_memory());

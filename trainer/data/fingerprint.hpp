@@ -1,6 +1,7 @@
-// A fingerprint of the training data, which the run stores in run.json. A later start of the run computes it again and
-// compares the two, to detect that files under the same path have changed. The fingerprint covers only the number and shape of
-// the samples, all labels, and parts of the images. So its computation is fast.
+// A fingerprint of the training data, which the run stores in run.json. When the run is started again, the fingerprint is
+// computed again and compared with the stored one. So files that have changed under the same path are detected. The
+// fingerprint covers only the number and shape of the samples, all labels, and parts of the images. So its computation is
+// fast.
 #pragma once
 
 #include <string>

@@ -38,10 +38,10 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxHeaderSize = 16;
 // Maximum ratio of output to input bytes: deflate encodes at most 258 bytes in two bits (zlib's technical notes: 1032).
 constexpr std::uint64_t kMaxInflation = 1032;
-// Image files grow about five times when inflated. A small file whose header announces much more data is refused before memory
-// is allocated.
+// Inflated image files are about five times as large as compressed ones. A small file whose header announces much more data is
+// refused before memory is allocated.
 constexpr std::uint64_t kMaxGrowth = 256;
-// Inflated size in bytes. A file with at most this size is accepted, even if it grows by more than the factor kMaxGrowth.
+// A file whose inflated size is at most this number of bytes is accepted, even if it grows by more than the factor kMaxGrowth.
 constexpr std::uint64_t kAlwaysFits = std::uint64_t{1} << 26;
 constexpr std::uint64_t kMaxMembers = std::uint64_t{1} << 20;
 
@@ -153,7 +153,7 @@ UsageError wrong_length(const fs::path& path, const char* what, std::uint64_t ex
                              found, ". Download the file again."));
 }
 
-// `start` has the first kMaxHeaderSize bytes of the file, or the whole of a shorter file.
+// `start` has the first kMaxHeaderSize bytes of the file, or the whole file if it is shorter.
 Header parse_header(std::span<const std::uint8_t> start, IdxKind kind, const fs::path& path) {
   const std::size_t dimensions = kind == IdxKind::kLabels ? 1 : 3;
   const std::uint32_t expected = 0x0800U | static_cast<std::uint32_t>(dimensions);

@@ -13,7 +13,7 @@ namespace ddprun::trainer {
 
 // One rank's share of one global batch: its samples, in micro-batches.
 struct RankBatch {
-  std::int64_t step = 0;         // counted from 0 over the whole run
+  std::int64_t step = 0;         // number of the step, counted from 0 over the whole run
   std::int64_t epoch = 0;        // counted from 0
   std::int64_t position = 0;     // position of the global batch's first sample within the epoch
   std::int64_t global_size = 0;  // number of samples in the global batch, over all ranks
@@ -29,7 +29,7 @@ struct LoaderOptions {
   std::int64_t batch_size = 0;        // global
   std::int64_t micro_batch_size = 0;  // 0 puts the whole share into one micro-batch
   std::int64_t prefetch = 4;          // number of finished shares that the queue can hold, in addition to one per thread
-  std::int64_t threads = 1;           // threads that make shares; with 1 thread, next() makes small shares itself
+  std::int64_t threads = 1;           // number of threads that make shares; with 1 thread, next() makes small shares itself
   std::uint64_t seed = 0;
   double mixup = 0;  // parameter alpha of own_part() in sampler.hpp; 0 disables mixup
   int world = 1;

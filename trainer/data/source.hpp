@@ -33,7 +33,7 @@ struct Batch {
   // on the data alone.
   double weight = 0;
   // True for a rank that has no samples of weight above 0 in this step. The batch then contains a sample of another rank, so
-  // that the rank takes part in the collectives. Its loss and gradients do not count.
+  // that the rank takes part in the collectives. The loss and the gradients of this batch have no effect.
   bool stand_in = false;
   // Mixup: the partner of each sample, as tensors like `tensors`, and the weight of the sample itself, float32 [n]. `partners`
   // is empty if mixup is off.

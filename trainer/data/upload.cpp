@@ -19,7 +19,7 @@ struct Upload::Copies {
 
   c10::impl::VirtualGuardImpl streams;
   c10::Stream stream;
-  // One event per earlier batch. It fires when the work that was enqueued before that batch is done.
+  // One event per earlier batch. The event is complete when the work that was enqueued before that batch is done.
   std::deque<c10::Event> computing;
 };
 

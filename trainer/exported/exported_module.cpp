@@ -12,7 +12,8 @@ using InputKind = GraphNode::Kind;
 
 constexpr const char* kInitialWeights = "init.safetensors";
 
-// Returns the module that holds `name`, and cuts `name` to its last part: "layer1.0.weight" becomes "weight" of "layer1.0".
+// Returns the module that contains the tensor `name`, and cuts `name` to its last part: "layer1.0.weight" becomes "weight" of
+// "layer1.0".
 torch::nn::Module* module_for(torch::nn::Module* root, std::string& name) {
   for (std::size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.')) {
     const std::string part = name.substr(0, dot);

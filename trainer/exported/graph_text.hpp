@@ -23,7 +23,7 @@ struct GraphNode {
   enum class Kind { kParameter, kBuffer, kConstant, kBatch, kOperator, kGet, kCompute, kGradients };
   Kind kind = Kind::kOperator;
   std::string name;                        // name of the tensor, the operator ("aten::add.Tensor") or the calculation ("mul")
-  std::vector<GraphArgument> arguments{};  // kGet has a node and an integer, kGradients a bool
+  std::vector<GraphArgument> arguments{};  // kGet has a node and an integer, and kGradients has a bool
   std::size_t line = 0;                    // line number in the text, from 1
 };
 

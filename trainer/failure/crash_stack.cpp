@@ -24,8 +24,8 @@ namespace ddprun::trainer {
 namespace {
 
 constexpr int kMaxFrames = 64;
-// The maximum number of stack frames to write. The failure report quotes only the last lines of a log, so a longer stack would
-// lose its start.
+// The maximum number of stack frames to write. The failure report quotes only the last lines of a log, so the first lines of a
+// longer stack would be missing.
 constexpr std::size_t kMaxShown = 12;
 constexpr std::size_t kHandlerStack = std::size_t{128} << 10;
 

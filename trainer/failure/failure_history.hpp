@@ -9,8 +9,9 @@
 namespace ddprun::trainer {
 
 struct FailureHistory {
-  double seconds = 0;         // training time so far; the time between the end of a process and its restart does not count
-  std::int64_t failures = 0;  // number of restarts and regroups, plus starts after a process that did not exit normally
+  double seconds = 0;  // training time so far; excludes the time between the end of a process and its restart
+  // number of restarts and regroups, plus the number of starts after a process that did not exit normally
+  std::int64_t failures = 0;
 };
 
 FailureHistory read_failure_history(std::istream& metrics);

@@ -9,8 +9,8 @@
 namespace ddprun::trainer {
 namespace {
 
-// Returns the offset of a centred crop in an image that is `more` pixels larger than the crop. An offset of N and a half is
-// rounded to the nearest even number, as Python's round() does.
+// Returns the offset of a centred crop in an image that is `more` pixels larger than the crop. An offset of N + 1/2 is rounded
+// to the nearest even number, as Python's round() does.
 std::int64_t middle_of(std::int64_t more) {
   const std::int64_t half = more / 2;
   return more % 2 == 0 ? half : half + (half % 2 == 0 ? 0 : 1);

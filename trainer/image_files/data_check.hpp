@@ -11,8 +11,9 @@ namespace ddprun::trainer {
 
 // The part of the data that a check covers, and the folder of its results.
 struct DataCheckPlace {
-  std::filesystem::path folder;  // folder in which results are stored for later starts; if empty, results are not stored
-  int rank = 0;                  // the data is divided into `world` parts, and part `rank` is checked
+  // folder in which results are stored for later invocations of the run; if empty, results are not stored
+  std::filesystem::path folder;
+  int rank = 0;  // the data is divided into `world` parts, and part `rank` is checked
   int world = 1;
   // The check calls this with each problem that it finds after await() has returned. The calls come from a thread of the check.
   std::function<void(const std::string&)> warn;

@@ -24,8 +24,8 @@ struct PixelRows {
 // pixels, but at least 24 and at most 500.
 PixelRows decode_image(std::string_view bytes, const std::string& name);
 
-// Returns whether a PNG file has a gamma that earlier versions of ddprun applied and this version ignores. Reads only the
-// chunks before the pixels.
+// Returns whether a PNG file has a gamma value that earlier versions of ddprun applied and this version ignores. Reads only
+// the chunks before the pixels.
 bool has_png_gamma(std::string_view bytes);
 
 }  // namespace ddprun::trainer

@@ -68,7 +68,8 @@ class Results {
 
   bool has(const std::string& key) const { return known_.contains(key); }
 
-  // Records that the images with these keys are intact. Write errors are ignored: the next start then decodes the images again.
+  // Records that the images with these keys are intact. Write errors are ignored: the images are then decoded again when the
+  // run starts the next time.
   void keep(const std::vector<std::string>& keys) const {
     std::string lines;
     for (const std::string& key : keys) lines += key + '\n';

@@ -6,9 +6,9 @@
 // the check continues in parallel with training. From then on, a damaged image causes only a warning, since training may not
 // need that image for a long time.
 //
-// The next start does not decode an intact image again if its name, size and modification time are the same. For this purpose,
-// each rank writes a file in the folder "picture-check" of the run directory. The file has a hash of the name, size and time
-// of each intact image. It has no entries for damaged images.
+// When the run starts the next time, an intact image is not decoded again if its name, size and modification time are the
+// same. For this purpose, each rank writes a file in the folder "picture-check" of the run directory. The file has a hash of
+// the name, size and time of each intact image. It has no entries for damaged images.
 #pragma once
 
 #include <memory>

@@ -213,7 +213,8 @@ class ImageFolder : public Source {
   }
 
  private:
-  // Returns true if a PNG file has a gamma. Checks all PNG files, or some evenly spaced ones if there are many.
+  // Returns true if any of the checked PNG files has a gamma value that earlier versions applied. If there are more PNG files
+  // than kMaxRead, it checks only a sample of them, at regular intervals in the list.
   bool has_gamma() const {
     constexpr std::size_t kMaxRead = 16'384;
     std::vector<const fs::path*> files;

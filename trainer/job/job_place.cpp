@@ -11,8 +11,8 @@
 namespace ddprun::trainer {
 namespace {
 
-// The maximum wait for the collectives of an aborted process group to end. Most end immediately; others never end. A standby
-// worker replaces a lost one in less than this time, so a longer wait would delay the recovery.
+// The maximum wait for the collectives of an aborted process group to end. Most collectives end immediately, but some never
+// end. A standby worker replaces a lost worker in less than this time, so a longer wait would delay the recovery.
 constexpr std::chrono::milliseconds kCollectivesTimeout{100};
 
 }  // namespace

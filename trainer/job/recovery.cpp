@@ -1,5 +1,5 @@
-// Implementation of recovery.hpp. The agent's orders arrive on the reader thread of the worker channel. The training thread
-// creates and leaves process groups.
+// Implementation of recovery.hpp. The agent's messages (Hold and Regroup) arrive on the reader thread of the worker channel.
+// The training thread creates and leaves process groups.
 #include "trainer/job/recovery.hpp"
 
 #include <chrono>
@@ -13,9 +13,9 @@
 namespace ddprun::trainer {
 namespace {
 
-// The maximum wait for the agent's order after the loss of a worker. The agent detects the exit of a worker within a
-// millisecond, but on an overloaded machine the agent might not be scheduled for seconds. If no worker has exited, for example
-// if only a connection broke, no order arrives.
+// The maximum wait for a message of the agent (Hold or Regroup) after the loss of a worker. The agent detects the exit of a
+// worker within a millisecond, but on an overloaded machine the agent might not be scheduled for seconds. If no worker has
+// exited, for example if only a connection broke, no message arrives.
 constexpr std::chrono::seconds kRegroupOrderTimeout{30};
 
 bool is_local_error(const std::exception_ptr& error) {

@@ -8,11 +8,11 @@
 //     timeout.
 //   - The exception that ends the collective does not identify the cause. "Connection closed by peer" is the message both if a
 //     worker has died and if we have aborted the collective.
-//   - A survivor can itself fail at the same time. If it ran out of memory, it must exit, even if a new group has been ordered.
+//   - A survivor can itself fail at the same time. If it ran out of memory, it must exit, even if a new group was requested.
 //
-// The agent detects which process has ended, so only the agent orders a new group. The order is the message Regroup. It
+// The agent detects which process has ended, so only the agent requests a new group. The request is the message Regroup. It
 // contains the number of the new group, which is called the generation. In the worker, the reader thread of the worker channel
-// records the order and aborts the old group (group_breaker.hpp). This works even if the main thread is blocked in a
+// records the request and aborts the old group (group_breaker.hpp). This works even if the main thread is blocked in a
 // collective. The main thread then catches the exception of the collective and calls survives(). Example: generation 3, 120
 // finished steps.
 //
@@ -22,10 +22,10 @@
 //                                                        the caller undoes the half step and leaves the group
 //   RegroupReady{4, 120}  <--                            begin_group(120) returns generation 4
 //
-// The order and the exception race: the connection to a dead worker may close before the order arrives. So after "Connection
-// closed by peer" and similar errors, survives() waits for the order, 30 s at most. Any other error counts as a consequence of
-// the loss only if an order has already arrived. In a multi-node job, the agent receives the new ranks only later, from the
-// coordinator. It then sends Hold first: the worker leaves its group and waits in begin_group() for Regroup.
+// The request and the exception race: the connection to a dead worker may close before the request arrives. So after
+// "Connection closed by peer" and similar errors, survives() waits for the request, 30 s at most. Any other error counts as a
+// consequence of the loss only if a request has already arrived. In a multi-node job, the agent receives the new ranks only
+// later, from the coordinator. It then sends Hold first: the worker leaves its group and waits in begin_group() for Regroup.
 //
 // Cost: each step copies the model's buffers, so that an incomplete step can be undone. With NCCL, an aborted collective looks
 // like a collective that has succeeded. So each step also waits for the device before the weights change. If a Gloo collective
@@ -65,23 +65,23 @@ class Recovery {
   void attach(AgentChannel& channel) { channel_ = &channel; }
 
   // Returns the next group, which contains the new rank of this worker (-1 if unchanged). Destroy the previous group before
-  // the call. After a Hold order, blocks until Regroup arrives. `step` is the number of finished steps in this worker's
-  // training state; -1 if the state is not complete. It is reported to the agent, except for the group for which this process
-  // was started. Throws std::runtime_error if the agent exits while this call blocks.
+  // the call. After a Hold message, blocks until a Regroup message arrives. `step` is the number of finished steps in this
+  // worker's training state; -1 if the state is not complete. It is reported to the agent, except for the group for which this
+  // process was started. Throws std::runtime_error if the agent exits while this call blocks.
   channel::Regroup begin_group(std::int64_t step);
 
   GroupBreaker& breaker() { return breaker_; }
 
   // Returns whether `error` is a consequence of a lost worker, so that this worker can continue in the next group. This is the
-  // case if the agent has ordered a newer group (Regroup) or a wait (Hold). If `error` is a closed connection to another
-  // worker, the call waits for such an order. Returns false if the error has another cause, such as lack of memory, if no
-  // order arrives in time, or if the agent has exited. Also returns false before the first group, because each retry would
-  // fail in the same way.
+  // case if the agent has requested a newer group (message Regroup) or a wait (message Hold). If `error` is a closed
+  // connection to another worker, the call waits for such a message. Returns false if the error has another cause, such as
+  // lack of memory, if no message arrives in time, or if the agent has exited. Also returns false before the first group,
+  // because each retry would fail in the same way.
   bool survives(const std::exception_ptr& error);
 
  private:
-  // Returns true if the agent has ordered this worker to wait (Hold) or to join a newer group (Regroup). The group for which
-  // this process was started does not count.
+  // Returns true if the agent has requested that this worker waits (Hold) or joins a newer group (Regroup). The result ignores
+  // the group for which this process was started.
   bool ordered() const { return held_ || newest_.generation > (joined_ ? current_ : first_generation_); }
 
   GroupBreaker breaker_;

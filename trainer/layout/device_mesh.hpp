@@ -55,10 +55,10 @@ class DeviceMesh {
   int shard_size_;
 };
 
-// Returns the mesh of a strategy: ddp has one column, zero1, zero2 and fsdp have one row, and hybrid has one row per shard_size
-// ranks. `nodes` has the node of every rank. Throws UsageError, which names the key, if shard_size is set for a strategy other
-// than hybrid, is negative, or does not divide the world size. Also throws it under hybrid if shard_size is 0 and the nodes
-// have different numbers of ranks.
+// Returns the mesh of a strategy: ddp has one column; zero1, zero2 and fsdp have one row; and hybrid has one row per
+// shard_size ranks. `nodes` has the node of every rank. Throws UsageError, which names the key, if shard_size is set for a
+// strategy other than hybrid, is negative, or does not divide the world size. Also throws it under hybrid if shard_size is 0
+// and the nodes have different numbers of ranks.
 DeviceMesh mesh_of(const Parallelism& parallelism, std::span<const int> nodes);
 
 // Returns a number N: the world size must be a multiple of N. The launcher calls this before a mesh exists. `ranks_per_node`

@@ -126,13 +126,13 @@ std::vector<std::size_t> pieces_written_by(const StateLayout& layout, int rank);
 // Pieces that the same ranks store. These ranks must have identical values. To check this, they compare one digest over all of
 // these pieces (trainer/state/state_comparison.hpp).
 struct ComparedPieces {
-  std::vector<int> holders;  // at least two ranks
+  std::vector<int> holders;  // the ranks that store these pieces; at least two
   std::vector<std::size_t> pieces{};
 };
 std::vector<ComparedPieces> compared_pieces(const StateLayout& layout);
 
-// Describes the losses of ranks after which the job continues without loading a checkpoint. The job continues if each piece
-// still has a rank that computes it.
+// Describes which ranks can be lost at the same time so that no checkpoint must be loaded. The job continues without a
+// checkpoint if each piece still has a rank that computes it.
 struct Coverage {
   bool any_rank = false;  // true if the job survives the loss of any single rank
   bool any_node = false;  // true if the job survives the loss of any single node with all its ranks; false on one node

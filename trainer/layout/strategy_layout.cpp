@@ -106,7 +106,7 @@ class LayoutBuilder {
     if (strategy_ == StrategyKind::kDdp) return {.ranks = {0}, .others = OtherRanks::kMake};
     if (is_sharded(role, strategy_)) return {.ranks = owners_of(shard)};
     // All ranks compute the gradients under zero1. All ranks also store the frozen parameters, which never change. The first
-    // holder differs by chunk, so that each rank writes a part of the frozen parameters to a checkpoint.
+    // holder is a different rank for each chunk, so that each rank writes a part of the frozen parameters to a checkpoint.
     if (role == StateRole::kGradient || !trained) return {.ranks = {shard}, .others = OtherRanks::kMake};
     return {.ranks = owners_of(shard), .others = OtherRanks::kReceive};
   }

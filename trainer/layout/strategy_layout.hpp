@@ -21,7 +21,7 @@
 // Mirrors. Each rank also computes the slice of one other rank, so the loss of a single rank loses no step. Each rank mirrors
 // exactly one slice, so all ranks have the same additional work. The ranks are sorted by node, and the mirror of a rank is N
 // positions later, where N is the number of ranks on the largest node. If no node has more than half of the ranks, each mirror
-// is then on another node than its owner. Otherwise some mirrors are on the node of their owner, and coverage_of() reports
+// is then on a different node from its owner. Otherwise some mirrors are on the node of their owner, and coverage_of() reports
 // that. On one node the mirror is the next rank. Hybrid has no mirrors if it has several replicas, which are the second
 // holders.
 //
@@ -61,7 +61,8 @@ struct ModelTensor {
   std::string name;
   ElementType type = ElementType::kF32;
   std::vector<std::int64_t> shape{};
-  int block = 0;           // number of the tensor's block, whose tensors are gathered, reduced and released together
+  // number of the block to which the tensor belongs; the tensors of a block are gathered, reduced and released together
+  int block = 0;
   bool is_buffer = false;  // true for a buffer, which every rank stores and computes
   bool trained = true;     // false for a frozen parameter, which has no gradient, no optimizer state and no average
 };

@@ -48,7 +48,7 @@ struct StateSource {
   std::vector<std::vector<int>> holders{};
 };
 
-// A rank of the former layout: its rank in the new layout, and the step of its pieces.
+// Describes a rank of the former layout: its rank in the new layout, and the step of its pieces.
 struct HolderProgress {
   std::optional<int> rank_now{};  // rank in the new layout; nullopt if the rank was lost or has left
   std::int64_t step = -1;         // step of all pieces of the rank; -1 if they are not usable

@@ -25,7 +25,7 @@ struct Checkpointing::Impl {
   CheckpointOptions options;
   std::function<void(const std::string& message)> warn;
   std::function<void(const channel::CheckpointPublished&)> published{};  // called on any thread after a checkpoint is published
-  std::vector<trainer::Candidate> bad{};                                 // invalid checkpoints that the last load() has skipped
+  std::vector<trainer::Candidate> bad{};                                 // invalid checkpoints that the last load() skipped
   std::optional<trainer::WriterClaim> claim{};
   std::int64_t newest = -1;  // step of the last save or load; -1 if there was none
   trainer::HostCopy host_copy{};
@@ -43,7 +43,8 @@ struct Checkpointing::Impl {
   void save_if_due(const trainer::TrainingState& state);
   // Renames the checkpoints in `bad`. Only the rank that writes checkpoints calls this function.
   void set_bad_aside();
-  // Drops this process's claim to write to the folder. Call this if another process may have written to the folder since.
+  // Drops this process's claim to write to the folder. Call this if another process may have written to the folder after the
+  // claim was made.
   void release_claim() { claim.reset(); }
 
  private:

@@ -19,8 +19,8 @@ struct Group::Impl {
   // next_step() calls this in each step, with its argument `total`.
   std::function<void(std::int64_t total)> finished;
   std::function<void(const std::string& name, double value)> figure;
-  std::int64_t reached = 0;  // finished steps at the last call to next_step()
-  bool stopped = false;      // true if the job was ordered to stop at this step
+  std::int64_t reached = 0;  // number of finished steps at the last call to next_step()
+  bool stopped = false;      // true if the agent has requested that the job stops at this step
   trainer::StepPace pace{};  // measures step times; DataParallel starts it and reports the waiting times to it
   std::optional<trainer::StepPace::Clock::time_point> samples_requested_at{};  // time of the last call to next_step()
 };

@@ -11,7 +11,8 @@ State::State(std::shared_ptr<torch::nn::Module> model, torch::optim::Optimizer& 
   impl_->training = trainer::state_of(std::move(model));
   impl_->model = std::exchange(impl_->training.model, nullptr);
   impl_->training.optimizer = trainer::wrap_optimizer(optimizer, impl_->training.parameters);
-  impl_->training.can_undo = false;  // Job::run() sets it to true if a new group can be formed after the loss of a worker
+  // Job::run() sets `can_undo` to true if a new group can be formed after the loss of a worker
+  impl_->training.can_undo = false;
 }
 
 State::~State() = default;

@@ -32,7 +32,7 @@ InflatedFiles InflatedFileExchange::files(const WorkerEnvironment& environment, 
   InflatedFiles files;
   if (agent == nullptr || environment.local_world_size < 2) return files;
   const auto store = make_store(environment, agent, kInflatingTime);
-  // This is computed now, because a later round may give this node another group rank.
+  // The key is computed now, because a later round may give this node another group rank.
   const std::string here = key_of(environment, "");
   if (environment.local_rank == 0) {
     files.offer = [this, store, here](const std::string& file, const std::string& memory) {

@@ -1,7 +1,7 @@
 // Lets the workers of one machine inflate a compressed data set only once. Local rank 0 inflates it into shared memory, and the
 // other workers get the name of that memory from the agent's store. A failure does not stop a worker: if the inflating process
-// exits, or if the store still has an old entry, the others inflate the file themselves. Several threads may use the object.
-// The class Process owns the only instance.
+// exits, or if the store still has an old entry, the other workers inflate the file themselves. Several threads may use the
+// object. The class Process owns the only instance.
 #pragma once
 
 #include <map>

@@ -64,8 +64,8 @@ void begin_checkpoints(Process& process, const TrainingState& state, const Run& 
 }
 
 // Returns a checkpoint writer for a rank that cannot read its data. Between two steps this rank has the whole state, so it can
-// save the state while the others wait. The writer is for the current group only, because the generation in its claim differs
-// between groups.
+// save the state while the other ranks wait. The writer is for the current group only, because the generation in its claim
+// differs between groups.
 std::unique_ptr<Checkpointing> make_second_writer(Process& process, const RunIdentity& run, const RunLayout& layout) {
   Checkpointing::Setting setting{.folder = {}, .config = process.config().checkpoint};
   write_to_run_directory(setting, process, run, layout);
@@ -87,13 +87,13 @@ std::unique_ptr<Ledger> open_ledger(Process& process, const StateSource& source,
   if (peers.rank() == 0) cut_ledger(folder, state.step, warn);
   peers.barrier();
   if (peers.rank() != 0 && process.environment().local_rank == 0) cut_ledger(folder, state.step, warn);
-  peers.barrier();  // no rank writes lines before all ranks have removed theirs
+  peers.barrier();  // no rank writes new lines before all ranks have removed the old ones
   if (source.origin() == StateOrigin::kSurvivors) {
     const PreviousGroup before{.world = state.world, .since = state.world_since, .started_from = state.started_from};
     const auto gaps = ledger_gaps(folder, before, peers.rank(), peers.world());
     fill_ledger_gaps(folder, gaps, before, state.step, run.length, process.config().seed, warn);
     // Until this barrier, all ranks still have the data of the previous group. So if a rank is lost before the barrier, the
-    // others can add that rank's missing lines.
+    // other ranks can add that rank's missing lines.
     peers.barrier();
   }
   return std::make_unique<Ledger>(folder, peers.rank(), warn);

@@ -13,7 +13,7 @@ namespace ddprun::trainer {
 
 // This call is collective. At the end it reports the new group to the agent, and records the number of ranks in the state. Each
 // object is stored in `work` as soon as it exists. After an error, the objects stay in `work` for the error handler, since
-// their destructors may wait for another rank. Throws SupersededError if a later start of the workers already writes
+// their destructors may wait for another rank. Throws SupersededError if workers that were started later already write
 // checkpoints. Throws the process group's errors if another rank is lost.
 void prepare_workspace(std::optional<Workspace>& work, Process& process, StateSource& source, const Run& run);
 

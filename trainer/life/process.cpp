@@ -43,7 +43,7 @@ void Process::begin() {
   check_share();
 }
 
-// Returns the path of the column plan of the training that this process resumes. The file need not exist.
+// Returns the path of the column plan of the training run that this process resumes. The file need not exist.
 std::string Process::stored_columns() const {
   if (options_.resume == Options::Resume::kNever) return "";
   if (options_.resume == Options::Resume::kPath) {

@@ -15,13 +15,13 @@ namespace ddprun::trainer {
 
 struct RankRecords {
   std::optional<RunLog> log;                     // opened in the rank's first group
-  std::unique_ptr<Checkpointing> checkpointing;  // set on rank 0, and on ranks that write their node's copy
+  std::unique_ptr<Checkpointing> checkpointing;  // set on rank 0, and on ranks that write a copy to their node's disk
 
   // Returns a function that logs warnings of one kind while training continues.
   Warn warn(channel::ErrorKind kind);
-  // Waits for a save in progress, for at most 30 s. It reports no errors.
+  // Waits for a save in progress, for at most 30 s. Does not report errors.
   void wait_for_save() const;
-  // Call this when this worker gets another rank. It calls wait_for_save() first.
+  // Call this when this worker gets a different rank. First calls wait_for_save().
   void close();
 };
 

@@ -36,7 +36,7 @@ std::string fingerprint_of_run(const Process& process) {
   return fingerprint_of(process.data()) + (model.empty() ? "" : ", model " + model);
 }
 
-// Archives the metrics of an earlier training whose checkpoints were removed, since the user may still need these metrics.
+// Archives the metrics of an earlier training run whose checkpoints were removed, since the user may still need these metrics.
 void keep_history(const RunLayout& layout, const Warn& warn) {
   try {
     std::string names;
@@ -99,8 +99,8 @@ std::optional<std::int64_t> StateSource::held() const {
   return is_whole(origin_) ? std::optional(state_.step) : std::nullopt;
 }
 
-// Undoes the interrupted step. Drops the state if that fails, or if the lost group was still exchanging the state, so that it
-// is incomplete.
+// Undoes the interrupted step. Drops the state if that fails. Also drops it if the lost group was still exchanging the state,
+// because the state is then incomplete.
 void StateSource::leave() {
   const bool undone = undo_step(state_);
   if (!undone || !is_whole(origin_)) origin_ = StateOrigin::kNothing;

@@ -21,8 +21,8 @@ namespace ddprun::trainer {
 // Each function receives the whole config, and throws UsageError for errors in the config or in the data.
 struct Subject {
   std::function<std::unique_ptr<Task>(const TrainConfig&)> make_task;
-  // Describes the training samples. It reads only the headers of files. It runs on another thread than `read`, and may run
-  // before `read` returns.
+  // Describes the training samples. It reads only the headers of files. It may run on a different thread from `read`, and at
+  // the same time.
   std::function<Description(const TrainConfig&)> describe;
   // Reads the data for this device, in a separate thread. A source that shares no memory between workers ignores the last
   // argument.

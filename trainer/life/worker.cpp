@@ -96,7 +96,7 @@ int Worker::run() {
   }
 }
 
-// Does the work of a standby that needs no rank, and then blocks until the standby gets a rank.
+// Prepares a standby as far as possible without a rank, and then blocks until the standby gets a rank.
 void Worker::wait_for_place() {
   if (!process_.options().worker_per_gpu && is_certainly_cpu(process_.config().device)) {
     process_.use(c10::kCPU);
@@ -167,8 +167,8 @@ void Worker::agree_on_run() {
   run_.length = run_length(process_.config(), process_.data().train->size());
   agree_on_length(run_.length, peers);
   if (peers.world() > 1) agree_on_columns(process_.data().plan, peers);
-  // Only the first group makes the check after this line. If the check failed in a later group, the trained state would be
-  // lost.
+  // The check after this line is made only in the first group. If the check failed in a later group, the trained state would
+  // be lost.
   if (process_.generation() != 0) return;
   const std::int64_t smallest = process_.task().smallest_batch(process_.data().train->describe());
   const std::string problem = short_batch_problem(process_.config(), run_.length, peers.world(), smallest);

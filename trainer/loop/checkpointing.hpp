@@ -45,8 +45,8 @@ class Checkpointing {
     WriterClaim::Generation generation{};
     HostCopy::Source source{};  // the device with the training state: a GPU or the CPU
     FailureHistory history{};   // failures of the run so far; only for "every": "auto"
-    // Called before each save to `folder`. It writes the other files that the next start of the run needs, in case the run
-    // directory was removed in the meantime. May throw std::system_error; the save then fails with this error.
+    // Called before each save to `folder`. It writes the other files that the next invocation of the run needs, in case the
+    // run directory was removed in the meantime. May throw std::system_error; the save then fails with this error.
     std::function<void()> save_run_files{};
     // Time between progress reports to the agent while training waits for a save.
     std::chrono::milliseconds report_interval{1000};
@@ -84,9 +84,9 @@ class Checkpointing {
   enum class Need {
     // The save runs in the background, unless the config disables this. A failure causes only a warning.
     kUseful,
-    // The checkpoint is published when the call returns. A failure throws UnsavedError, or InternalError if there is not enough
-    // memory, because the run would lose all steps since the last checkpoint. If the disk is full, the save first waits as long
-    // as the config allows.
+    // The checkpoint is published when the call returns. A failure throws, because the run would lose all steps since the last
+    // checkpoint. The exception is UnsavedError, or InternalError if there is not enough memory. If the disk is full, the save
+    // first waits as long as the config allows.
     kRequired,
   };
   // Waits for a save in progress, then saves. If a weight is NaN or infinite, publishes no checkpoint and throws DivergedError.
@@ -144,7 +144,7 @@ class Checkpointing {
   Status& status_;
   WriterClaim claim_;
   std::optional<LocalCopyFolder> local_copy_;
-  bool ordered_ = false;  // true if rank 0 has decided to save, until the save starts
+  bool ordered_ = false;  // true from the decision of rank 0 to save until the save starts
   HostCopy host_copy_;
   bool copy_refused_ = false;  // true after the memory for a copy could not be allocated; later saves then do not try to copy
   Clock::time_point started_ = Clock::now();

@@ -69,7 +69,7 @@ Figures measured(const Evaluated& of, const Source& source, Upload& upload, cons
   }
   for (std::int64_t number = 0; number < batches; ++number) {
     const Batch made = ahead ? ahead->next() : make(number);
-    // If all samples of the batch have weight 0, they do not count, and their mean would be NaN.
+    // If all samples of the batch have weight 0, the batch is skipped, because their mean would be NaN.
     if (!(made.weight > 0)) continue;
     measure(of, made, samples_of(number), source, upload, figures);
   }

@@ -1,6 +1,6 @@
 // Exact evaluation on the test set and on the held-out training samples, divided among the ranks. Each rank evaluates a
-// contiguous block. Blocks are not padded to equal length, so no sample counts twice. The ranks add up sums and weights, not
-// means, since blocks differ in size. evaluate() is a collective: all ranks must call it with the same weights.
+// contiguous block. Blocks are not padded to equal length, so no sample is counted twice. The ranks add up sums and weights,
+// not means, since blocks differ in size. evaluate() is a collective: all ranks must call it with the same weights.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -9,7 +9,8 @@
 
 namespace ddprun::trainer {
 
-// The interval until the duration of the first save has been measured. It is short, so that this measurement is available soon.
+// The checkpoint interval that is used until the duration of the first save is known. It is short, so that the duration is
+// known soon.
 inline constexpr double kFirstIntervalSeconds = 30;
 inline constexpr double kMinIntervalSeconds = 5;
 inline constexpr double kMaxIntervalSeconds = 3600;

@@ -28,8 +28,8 @@ class RunLog {
   // the warnings that were reported before the files were open.
   void open(const RunLayout& layout, const TrainConfig& config, const RunLength& length, std::int64_t resume_step);
 
-  // Logs that the run resumes from a checkpoint: after a new start of ddprun (kResume), or after a failure within the same
-  // invocation of ddprun (kRestart).
+  // Logs that the run resumes from a checkpoint: after a new invocation of ddprun (kResume), or after a failure within the
+  // same invocation of ddprun (kRestart).
   enum class ResumeKind { kResume, kRestart };
   void resumed(ResumeKind resume_kind, std::int64_t step, int world, const std::string& checkpoint);
   // Logs that the run continues with the state of the surviving ranks. `replaced` lists the ranks that are new processes.
@@ -41,9 +41,9 @@ class RunLog {
   // Call this when training starts: the logged speed is measured from this call on. The next step is reported to the agent
   // without delay, to show that training works.
   void start_clock(std::int64_t step);
-  // These functions handle the number of floating-point operations per sample, for the forward and backward passes. Rank 0
-  // counts it once; on the other ranks, knows_flops() is always true. `peak_flops_per_s` is the peak rate of all workers'
-  // devices together; 0 if unknown.
+  // These functions set and return the number of floating-point operations per sample, for the forward and backward passes.
+  // Rank 0 counts it once; on the other ranks, knows_flops() is always true. `peak_flops_per_s` is the peak rate of all
+  // workers' devices together; 0 if unknown.
   bool knows_flops() const { return rank_ != 0 || flops_per_sample_.has_value(); }
   void set_flops_per_sample(double flops) { flops_per_sample_ = flops; }
   void set_peak_flops(double peak_flops_per_s) { peak_flops_per_s_ = peak_flops_per_s; }

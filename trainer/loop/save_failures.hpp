@@ -32,7 +32,7 @@ class SaveFailures {
 
  private:
   std::error_code cause_;        // cause of the newest failure; empty after a success
-  std::int64_t unreported_ = 0;  // failures since the last success that were not reported
+  std::int64_t unreported_ = 0;  // number of failures since the last success that were not reported
   std::int64_t last_step_ = 0;   // step of the newest failure
 };
 

@@ -33,7 +33,7 @@ class StepPace {
     knows_parts_ = knows_parts;
     since_ = Clock::now();
   }
-  // Runs `work` and adds its duration to `part`. Calls must not be nested, since the inner time would count twice.
+  // Runs `work` and adds its duration to `part`. Calls must not be nested, since the inner time would be added twice.
   template <class Work>
   auto in(StepPart part, const Work& work) {
     const Timed timed(of(part));
@@ -65,8 +65,8 @@ class StepPace {
     for (std::size_t i = 0; i < kParts; ++i) sums_[i] += std::exchange(parts_[i], {});
   }
 
-  // Returns the mean time per step of each part since the last call, in milliseconds. All parts and the rest add up to the mean
-  // step time. Returns an empty list if the times of the parts are unknown.
+  // Returns the mean time per step since the last call, in milliseconds: one entry for each part, and the entry "rest". The
+  // sum of all entries is the mean step time. Returns an empty list if the times of the parts are unknown.
   MetricList take_parts() {
     const auto steps = static_cast<double>(std::exchange(steps_, 0));
     std::chrono::nanoseconds rest = std::exchange(took_, {});

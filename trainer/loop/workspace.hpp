@@ -52,13 +52,15 @@ struct Workspace : TrainContext {
   std::unique_ptr<SyncedBatchNorms> synced{};  // the synchronized batch norms of the model; null if not configured
   std::unique_ptr<Loader> loader{};            // yields batches from the state's step on
   std::unique_ptr<Upload> upload{};            // copies the loader's batches to the device
-  std::unique_ptr<Upload> test_upload{};       // copies test samples, which may be converted differently on the device
-  std::unique_ptr<Ledger> ledger{};            // records the samples of each step; null if not configured
-  std::unique_ptr<StepTrace> trace{};          // records traces of selected steps; null if there is no run directory
-  StepPace pace{};                             // step times for the agent
-  Checkpointing* checkpointing = nullptr;  // set on ranks that write checkpoints or node copies; not owned, used in each group
-  // Creates a checkpoint writer that saves the state if this rank cannot read its data. The function is empty on rank 0, which
-  // has `checkpointing`.
+  // copies the test samples to the device; the conversion there may differ from the conversion of training samples
+  std::unique_ptr<Upload> test_upload{};
+  std::unique_ptr<Ledger> ledger{};    // records the samples of each step; null if not configured
+  std::unique_ptr<StepTrace> trace{};  // records traces of selected steps; null if there is no run directory
+  StepPace pace{};                     // step times for the agent
+  // set on ranks that write checkpoints to the run directory or to the node's disk; not owned, used in each group
+  Checkpointing* checkpointing = nullptr;
+  // Creates the checkpoint writer with which this rank saves the state before it fails because it cannot read its data. The
+  // function is empty on rank 0, which has `checkpointing`.
   std::function<std::unique_ptr<Checkpointing>()> second_writer{};
 };
 

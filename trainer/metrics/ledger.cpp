@@ -97,8 +97,8 @@ void Ledger::write(std::int64_t step, std::int64_t epoch, std::int64_t position,
   const ssize_t written = ::write(opened_.get(), line_.data(), line_.size());
   if (written == static_cast<ssize_t>(line_.size())) return;
   const int error = written < 0 ? errno : ENOSPC;
-  // Removes the partial line now. The next start would also remove it, but other programs may read the file before the next
-  // start.
+  // Removes the partial line now. It would also be removed when the run starts the next time, but other programs may read the
+  // file before that.
   if (written > 0) {
     const off_t size = ::lseek(opened_.get(), 0, SEEK_END);
     [[maybe_unused]] const int cut = size < written ? 0 : ::ftruncate(opened_.get(), size - written);

@@ -18,8 +18,8 @@ namespace ddprun::trainer {
 // The process group that lost a rank.
 struct PreviousGroup {
   int world = 0;
-  std::int64_t since = 0;         // finished steps at the start of the group
-  std::int64_t started_from = 0;  // finished steps when ddprun was started; earlier lines are never added
+  std::int64_t since = 0;         // number of finished steps at the start of the group
+  std::int64_t started_from = 0;  // number of finished steps when ddprun was started; earlier lines are never added
 };
 
 // The missing lines at the end of one file.

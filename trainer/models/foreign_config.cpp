@@ -76,7 +76,8 @@ class TimmKeys {
     return found->is_string() ? found->get<std::string>() : setting_text(*found);
   }
 
-  // Adds a difference if the value of the key is not `supported`, the only value that ddprun supports.
+  // ddprun supports only one value of this key, the parameter `supported`. The function adds a difference if the file has
+  // another value.
   void expect(const char* key, const char* supported) const {
     const std::string found = text(key, supported);
     if (found == supported) return;

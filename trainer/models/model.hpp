@@ -27,7 +27,7 @@ class Model : public torch::nn::Module {
  public:
   // Computes logits [n, classes] from float32 images [n, channels, height, width].
   virtual at::Tensor forward(const at::Tensor& images) = 0;
-  // Returns the target of a table network (trainer/table_network), or nullptr for other models.
+  // Returns the plan of the target column of a table network (trainer/table_network), or nullptr for other models.
   virtual const TargetPlan* table_target() const { return nullptr; }
 };
 

@@ -47,8 +47,7 @@ std::shared_ptr<Convolution> convolution(std::int64_t inputs, std::int64_t outpu
   return std::make_shared<Convolution>(inputs, outputs, kernel, stride, device);
 }
 
-// The shortcut of a block that has parameters: a 1x1 convolution and a batch norm, named 0 and 1 as in torchvision's
-// Sequential.
+// A shortcut with parameters: a 1x1 convolution and a batch norm, named 0 and 1 as in torchvision's Sequential.
 struct Downsample : torch::nn::Module {
   Downsample(std::int64_t inputs, std::int64_t outputs, std::int64_t stride, c10::Device device)
       : conv(register_module("0", convolution(inputs, outputs, 1, stride, device))),

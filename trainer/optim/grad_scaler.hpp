@@ -14,7 +14,7 @@ namespace ddprun::trainer {
 
 struct GradScale {
   float scale = 1;
-  std::int64_t growth_tracker = 0;  // consecutive steps with finite gradients
+  std::int64_t growth_tracker = 0;  // number of consecutive steps with finite gradients
 
   bool operator==(const GradScale&) const = default;
 };

@@ -22,7 +22,7 @@ std::vector<std::optional<std::size_t>> first_matches(const std::string& key, co
                                                       const std::string& what = "parameter");
 
 // Returns the names as a text: "a, b, c". If there are more than 20 names, the text has the first 20 and the number of the
-// others: "a, b and 40 more".
+// remaining names: "a, b and 40 more".
 std::string names_text(const std::vector<std::string>& names);
 
 }  // namespace ddprun::trainer

@@ -210,7 +210,7 @@ std::unique_ptr<SingleGroup> single_group(const OptimizerConfig& config, std::ve
   throw InternalError("make_optimizer: unknown optimizer type");
 }
 
-// Several groups of parameters with different settings. It updates the groups one after another, as Python does with
+// Several groups of parameters with different settings. step() updates the groups one after another, as Python does with
 // param_groups.
 class Grouped : public Optimizer {
  public:

@@ -19,7 +19,7 @@ struct Plateau {
   double lr = 0;
   double best = 0;            // the best metric so far; plus or minus infinity before the first evaluation
   std::int64_t bad = 0;       // number of evaluations since the best one or since the last reduction
-  std::int64_t cooldown = 0;  // number of coming evaluations that do not count in `bad`
+  std::int64_t cooldown = 0;  // number of the next evaluations that are not counted in `bad`
 };
 
 Plateau initial_plateau(const ScheduleConfig& config, double lr);

@@ -1,14 +1,16 @@
 // The formulas of the schedules. W is warmup_steps, T is total_steps, s is the step counted from 0, and f is final_factor.
-//   warm-up   (s + 1) / W while s < W, for every schedule; after the warm-up:
-//   constant, plateau  1
-//   step      gamma ^ floor(epoch(s) / step_epochs), where epoch(s) counts from the start of the run, warm-up included
-//   cosine    f + (1 - f) (1 + cos(pi t)) / 2      (Loshchilov & Hutter 2017, eq. 5, without restarts)
-//   linear    1 + (f - 1) t
+// For every schedule, the factor during the warm-up (s < W) is (s + 1) / W. The factors after the warm-up are:
+//
+//   constant, plateau    1
+//   step                 gamma ^ floor(epoch(s) / step_epochs), where epoch(s) counts from the start of the run
+//   cosine               f + (1 - f) (1 + cos(pi t)) / 2    (Loshchilov & Hutter 2017, eq. 5, without restarts)
+//   linear               1 + (f - 1) t
 //   polynomial           f + (1 - f) (1 - t)^power    (torch.optim.lr_scheduler.PolynomialLR where f = 0)
 //   warmup_stable_decay  1, then in the last D steps 1 + (f - 1) (s - (T - 1 - D)) / D    (Hu et al. 2024, MiniCPM, with a
 //                        linear decay), where D is decay_steps, limited to the steps after the warm-up
 //   one_cycle            torch.optim.lr_scheduler.OneCycleLR with cosines: from 1 / div_factor up to 1 at step p T - 1, where p
 //                        is pct_start, and down to 1 / (div_factor final_div_factor) at step T - 1
+//
 // Here t = (s - W) / (T - 1 - W). It rises from 0 at the first step after the warm-up to 1 at the last step of the run, and
 // stays 1 after that. If only one step follows the warm-up, t is 0 in that step. So the factor in this step is not f, which
 // may be 0.

@@ -70,7 +70,7 @@ std::vector<std::uint8_t> ChannelStore::compareSet(const std::string& key, const
   request.expected = to_text(expected);
   request.value = to_text(desired);
   const auto reply = query(std::move(request));
-  // c10d requires: if the key does not exist and `expected` is not empty, the result is `expected`.
+  // c10d requires this result: `expected`, if the key does not exist and `expected` is not empty.
   return reply.status == Status::kNotFound ? expected : to_bytes(reply.value);
 }
 

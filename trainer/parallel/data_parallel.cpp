@@ -253,8 +253,8 @@ void DataParallel::before_forward(bool sync) {
 // Note [A static graph counts the hooks of one micro-batch]
 // With a static graph, the Reducer counts in its first iteration how often the hook of each gradient runs. In later iterations,
 // it all-reduces a gradient after that number of hooks. But in the first iteration it also counts the hooks of micro-batches
-// without sync. With three micro-batches, it would count three hooks, then wait for three in later iterations, where only one
-// runs. The gradient would never be all-reduced. So the counts are reset before the micro-batch with sync.
+// without sync. With three micro-batches, it would count three hooks, and then wait for three hooks in later iterations, where
+// only one hook runs. The gradient would never be all-reduced. So the counts are reset before the micro-batch with sync.
 void DataParallel::before_backward(const at::Tensor& output, bool sync) {
   if (!impl_->reducer || !sync) return;
   if (impl_->shared != nullptr) impl_->spent_before = impl_->shared->spent();

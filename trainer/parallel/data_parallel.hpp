@@ -33,8 +33,8 @@ class DataParallel {
   enum class State { kFromRank0, kEqual };
   // This call is collective. Checks that all ranks have parameters of the same names, types and shapes, and creates the
   // Reducer. The Reducer uses `buckets` from a checkpoint (docs/internals/decisions/parallel/bucket-order.md). If `buckets` is
-  // empty, it assigns parameters to buckets by size. Parameters that do not require gradients are excluded. A shared parameter
-  // counts once.
+  // empty, it assigns parameters to buckets by size. Parameters that do not require gradients are excluded. A parameter with
+  // two names is used only once.
   DataParallel(std::vector<NamedTensor> parameters, std::vector<NamedTensor> buffers,
                c10::intrusive_ptr<c10d::ProcessGroup> group, const DdpConfig& config, const BucketOrder& buckets = {},
                State state = State::kFromRank0);
@@ -49,9 +49,9 @@ class DataParallel {
   // find_unused_parameters is off. The error names the parameters. It is a UsageError in the first step, and a
   // std::runtime_error later.
   void after_backward(bool sync);
-  // Returns the time that backward passes have waited for other ranks since the previous call. Each wait is measured from the
-  // last gradient of this rank to the end of the step's communication. In shared memory, it is the time in collectives. Returns
-  // zero on a GPU, where the CPU does not wait.
+  // Returns the time for which backward passes have waited for other ranks since the previous call. Each wait is measured from
+  // the last gradient of this rank to the end of the step's communication. In shared memory, it is the time in collectives.
+  // Returns zero on a GPU, where the CPU does not wait.
   std::chrono::nanoseconds take_waited();
   // Removes the gradients instead of setting them to zero, for the reason in the note [Gradients are removed, not set to zero]
   // in data_parallel.cpp.

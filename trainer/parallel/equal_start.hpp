@@ -34,7 +34,8 @@ struct EqualOnAllRanks {
 };
 
 // Returns one line for each tensor, in order: name, type and shape, and the strides of a parameter that is not contiguous. The
-// buckets have the layout of the parameters, so ranks with other strides would sum gradients of different elements. Pure.
+// buckets have the layout of the parameters, so ranks with other strides would sum gradients of different elements. The
+// function is pure.
 std::string describe_model(const std::vector<NamedTensor>& parameters, const std::vector<NamedTensor>& buffers);
 
 // Collective. `model` and `buckets` are texts. The states must have the same number of bytes if the models are equal.

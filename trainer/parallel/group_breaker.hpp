@@ -1,12 +1,12 @@
 // Lets one thread end the waits of other threads in a process group.
 //
-// The problem. After a rank was lost, the agent orders the surviving ranks to form a new group. A survivor may be waiting in a
-// collective of the old group, for the lost rank or for another survivor that has already left. It would wait until the timeout
-// of the group. Gloo has no function to abort a group.
+// The problem. After a rank was lost, the agent requests that the surviving ranks form a new group. A survivor may be waiting
+// in a collective of the old group, for the lost rank or for another survivor that has already left. It would wait until the
+// timeout of the group. Gloo has no function to abort a group.
 //
 // The idea. Gloo treats a closed connection as a lost rank. So this class closes all connections of the group in this process.
 // Each collective, and also the creation of a group, then fails within milliseconds with "Connection closed by peer", even
-// between two live ranks. trainer/job/recovery.cpp calls break_group() when the agent orders a regroup (a new group).
+// between two live ranks. trainer/job/recovery.cpp calls break_group() when the agent requests a regroup (a new group).
 //
 // If each worker has its own GPU, the group also has an NCCL backend, which is aborted. After an abort, a wait returns as if
 // the collective had succeeded, but its result is undefined. So Peers::sync_device() and the collectives of Peers check

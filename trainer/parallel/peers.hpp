@@ -54,8 +54,8 @@ class Peers {
   void receive(at::Tensor tensor, int from) const;
   // Returns when all ranks have called this function.
   void barrier() const { smallest(0); }
-  // Throws the error for a lost rank if the group was broken because the agent has ordered a new group. Collectives throw this
-  // error too, but a single rank runs no collectives and needs this call.
+  // Throws the error for a lost rank if the group was broken because the agent has requested a new group. Collectives throw
+  // this error too, but a single rank runs no collectives and needs this call.
   void check_alive() const;
   // Call this before the CPU uses results of NCCL collectives that this class has not started. Waits until the GPU has the
   // results, and then calls check_alive(). Does nothing if the collectives of a broken group throw an error anyway, or if the

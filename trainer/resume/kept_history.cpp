@@ -40,7 +40,7 @@ std::vector<fs::path> archive_orphaned_history(const RunLayout& layout) {
   std::vector<fs::path> kept;
   if (!mentions_checkpoint(layout.metrics())) return kept;
   // metrics.jsonl is renamed last, because this function uses it to detect an earlier run. If the process is killed in this
-  // loop, the next start finds the metrics and renames the remaining files.
+  // loop, this function finds the metrics when the run starts the next time, and renames the remaining files.
   const std::vector<fs::path> paths{layout.ledger(), layout.tensorboard(), layout.metrics()};
   const std::string ending = "." + std::to_string(free_number(paths));
   for (const fs::path& path : paths) {

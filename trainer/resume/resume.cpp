@@ -51,8 +51,8 @@ struct ResumeRequest {
   std::filesystem::path path;
 };
 
-// Returns the same request on all ranks, even if the agents of the nodes were started with different options. Only the option
-// --fresh of rank 0 counts. All ranks must call this.
+// Returns the same request on all ranks, even if the agents of the nodes were started with different options. The option
+// --fresh applies only if rank 0 has it. All ranks must call this.
 ResumeRequest agree_on_resume_option(const Options& options, const Peers& peers) {
   const auto number = [](Options::Resume resume) { return static_cast<std::int64_t>(resume); };
   const std::vector<std::int64_t> choices = peers.from_all(number(options.resume));
@@ -202,8 +202,8 @@ void supersede_and_report(const Copy& copy, const Warn& warn) {
 }
 
 // Runs `change`, which renames a checkpoint. Ignores an error if the checkpoint no longer exists, because another process may
-// have renamed it. The other process can be an older start of the job that is still running, or a worker of another node on the
-// same machine.
+// have renamed it. The other process can be a worker of an earlier invocation of the job that is still running, or a worker of
+// another node on the same machine.
 void guarded(const Copy& copy, const Warn& warn, const std::function<void()>& change) {
   try {
     change();
@@ -316,8 +316,8 @@ ResumeChoice choose_resume(const Options& options, int restart_count, const Chec
     warn("no rank has a checkpoint of this run: training starts at step 0");
   }
 
-  // The identity must be written before the checkpoints are renamed below. If a crash prevents the renames, the next start
-  // compares identities, and detects that these checkpoints belong to another run.
+  // The identity must be written before the checkpoints are renamed below. If a crash prevents the renames, the identities are
+  // compared when the run starts the next time. This comparison shows that the checkpoints belong to another run.
   if (peers.rank() == 0) keep(places, choice.run, warn);
   if (use_newest) {
     if (places.owns_node_disk) rename_unused(seen.judged(Which::kLocal), agreed, warn);

@@ -19,12 +19,13 @@ struct RunClaim {
 };
 
 // Opens and locks the run directory on rank 0. All ranks must call this. If rank 0 cannot open or lock the directory, every
-// rank throws: rank 0 the original error, and the others a UsageError. The lock is held until the process exits.
+// rank throws: rank 0 the original error, and the other ranks a UsageError. The lock is held until the process exits.
 RunClaim claim_run_directory(const std::filesystem::path& root, const TrainConfig& config, const Peers& peers);
 
 // Writes the config to the run directory if the file is missing. Under ddprun, rank 0 calls this function. Usually the
-// coordinator's agent has already written the config. But if the nodes share no disk, rank 0 may be on another node. A later
-// start on that node could use its checkpoints only if the config is there. Throws std::system_error.
+// coordinator's agent has already written the config. But if the nodes share no disk, rank 0 may be on another node. If the
+// run is later started on that node, it can use the checkpoints of the node only if the config is there. Throws
+// std::system_error.
 void write_missing_config(const RunLayout& layout, const TrainConfig& config);
 
 // Writes the column plan of a table, as JSON, to the run directory unless the file already has this content. Resumed runs,

@@ -45,8 +45,8 @@ class VisibleCheckpoints {
 
   // Returns the newest valid copy for which `counts` returns true; null if there is none.
   const Copy* newest_valid(const std::function<bool(const Copy&)>& counts);
-  // Returns a copy of `step` with the checksum `content`, or null if this rank has none. A copy on the node's disk is
-  // preferred.
+  // Returns a copy of the checkpoint of `step` with the checksum `content`, or null if this rank has none. A copy on the
+  // node's disk is preferred.
   const Copy* find(std::int64_t step, const std::string& content);
 
   // Reads the copy of `step` in the run directory and verifies its checksums. Does nothing if the path of that copy is

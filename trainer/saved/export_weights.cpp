@@ -56,8 +56,8 @@ TrainConfig config_of(const std::string& option, const fs::path& checkpoint, con
   return find_saved_model(checkpoint, given, /*overrides=*/{}).config;
 }
 
-// Returns the config of the run if the target is a folder of Hugging Face. A language model is exported to such a folder,
-// unless the target's name ends in .safetensors or the target is an existing file.
+// Returns the config of the run if the weights must be exported as a Hugging Face folder, otherwise nullopt. A language model
+// is exported in this form, unless the target's name ends in .safetensors or the target is an existing file.
 std::optional<TrainConfig> config_for_folder(const std::string& option, const fs::path& checkpoint,
                                              const ExportOptions& options) {
   std::error_code none;

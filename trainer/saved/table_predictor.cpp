@@ -1,5 +1,5 @@
-// Implementation of table_predictor() in predictor.hpp. A row is encoded by the column plan that the training has stored, so
-// that all means, scales and categories are the same as in the training.
+// Implementation of table_predictor() in predictor.hpp. A row is encoded with the column plan that the training run has
+// stored. So all means, scales and categories are the same as during training.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/softmax.h>

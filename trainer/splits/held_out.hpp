@@ -1,5 +1,5 @@
-// Splits the training samples into a training part and a validation part, as data.validation configures. The split depends only
-// on the seed and the number of samples. So it stays the same after a restart and with a different number of workers.
+// Splits the training samples into a training part and a validation part, as configured by data.validation. The split depends
+// only on the seed and the number of samples. So it stays the same after a restart and with a different number of workers.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,8 @@ namespace {
 constexpr std::array<std::string_view, 2> kBodies{"transformer.", "model."};
 constexpr std::array<std::string_view, 2> kWrappers{"module.", "_orig_mod."};
 
-// Returns true for attention masks of GPT-2 and frequencies of rotary positions. No weight has such a name.
+// Returns true if the name belongs to an attention mask of GPT-2 or to the frequencies of rotary positions. No weight has such
+// a name.
 bool is_constant(std::string_view name) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with(".rotary_emb.inv_freq");
 }

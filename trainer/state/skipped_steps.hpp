@@ -22,8 +22,8 @@ void count_step(StateValues& values, bool finite, bool by_scaler);
 // Returns the number of steps skipped since the start of the run; nullopt if this config never skips a step.
 std::optional<std::int64_t> skipped_steps(const StateValues& values);
 
-// Returns the number of consecutive skipped steps up to now. Steps that the scaler skipped do not count. The number is 0 if
-// the config does not have "not_finite": "skip".
+// Returns the number of consecutive skipped steps up to now. Steps that the scaler skipped are not included. The number is 0
+// if the config does not have "not_finite": "skip".
 std::int64_t skipped_in_a_row(const StateValues& values);
 
 // Returns the number of consecutive skipped steps up to now, including steps that the scaler skipped.

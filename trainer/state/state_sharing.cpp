@@ -1,5 +1,5 @@
-// Implementation of state_sharing.hpp. All ranks first exchange their progress. The ranks with the newest state then send it to
-// the others, point to point. The scalar values are sent as JSON, and the tensors as raw bytes.
+// Implementation of state_sharing.hpp. All ranks first exchange their progress. The ranks with the newest state then send it
+// to the other ranks, point to point. The scalar values are sent as JSON, and the tensors as raw bytes.
 #include "trainer/state/state_sharing.hpp"
 
 #include <ATen/core/grad_mode.h>

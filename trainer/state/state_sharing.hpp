@@ -1,7 +1,8 @@
 // Sends the training state from ranks that have it to ranks that lack it. There are two uses:
 //   - After a regroup, the survivors with the newest state send it to the replacements, and to survivors that are one step
 //     behind. trainer/life/state_source.cpp calls share_state() in every new group, including the first.
-//   - If only some nodes have a checkpoint, the ranks that loaded it send it to the others (trainer/resume/resumed_state.cpp).
+//   - If only some nodes have a checkpoint, the ranks that loaded it send it to the other ranks
+//     (trainer/resume/resumed_state.cpp).
 // All ranks that have a state after k steps have the same state. So the ranks compare only their progress, not their states.
 #pragma once
 

@@ -63,7 +63,8 @@ struct TrainingState {
   std::string taken;  // message about the weights loaded from model.init; empty if model.init is not set
 
   std::string device = "cpu";  // "cpu", or the name of the GPU that holds the state
-  std::string summation;       // order of sums in the current group (CheckpointState::summation)
+  // order of the additions in sums over the ranks of the current group (CheckpointState::summation)
+  std::string summation;
 
   // A forward pass changes the buffers, for example batch norm's running means. So begin_step() copies the buffers if the step
   // might be undone. A step is undone if it is skipped, or if it fails in a group that can survive the loss of a rank

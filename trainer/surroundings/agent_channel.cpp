@@ -71,11 +71,12 @@ struct AgentChannel::Impl {
   void dispatch(channel::FromAgent message) {
     auto* reply = std::get_if<channel::StoreReply>(&message);
     if (!reply) {
-      // Requests are accepted before on_message(), because on_message() wakes the threads that send requests to the new group's
-      // store.
+      // Requests are accepted again before on_message() is called, because on_message() wakes the threads that send requests
+      // to the new group's store.
       if (std::holds_alternative<channel::Regroup>(message)) accept_requests();
       if (on_message) on_message(message);
-      // Old requests fail only after on_message(), so that the order to regroup is recorded before a request throws.
+      // Old store requests fail only after on_message(), so that the message Regroup is recorded before a store request
+      // throws.
       if (const auto* regroup = std::get_if<channel::Regroup>(&message)) drop_requests_before(regroup->generation);
       if (std::holds_alternative<channel::Hold>(message)) drop_all_requests();
       return;

@@ -26,9 +26,9 @@ class AgentChannel {
   // Sends a diagnostic message. Drops it without an error if the channel is closed. Any thread may call this.
   void send(const channel::FromWorker& message) noexcept;
   // Sends a store request with a new id and waits for its reply. Several threads may wait for replies at the same time. Throws
-  // std::runtime_error in three cases: the agent has closed the channel; the agent has ordered this worker to wait for the
-  // next round (Hold); or the agent has ordered a process group that is newer than `generation`, the number of the caller's
-  // group.
+  // std::runtime_error in three cases: the agent has closed the channel; the agent has requested that this worker waits for
+  // the next round (Hold); or the agent has requested a process group that is newer than `generation`, the number of the
+  // caller's group.
   channel::StoreReply request(channel::StoreRequest request, int generation = kAnyGeneration);
   static constexpr int kAnyGeneration = std::numeric_limits<int>::max();
   bool connected() const noexcept;

@@ -131,7 +131,8 @@ Options parse_options(const std::vector<std::string>& arguments) {
   } else if (resume != "auto") {
     options.resume = Options::Resume::kPath;
     std::error_code not_there;  // this error is ignored here: it is reported when the path is read
-    options.resume_from = std::filesystem::canonical(resume, not_there);  // checkpoints/latest may change later
+    // the link checkpoints/latest may change later, so its target is stored
+    options.resume_from = std::filesystem::canonical(resume, not_there);
     if (not_there) options.resume_from = resume;
   }
   return options;

@@ -73,7 +73,7 @@ void StoppingByAgent::on_stop(const channel::Stop& stop) {
 void StoppingByAgent::on_signal(int signal) {
   if (signal == SIGINT) return;
   const std::lock_guard lock(mutex_);
-  if (requested_) return;  // the agent has already requested a stop, and this signal belongs to it
+  if (requested_) return;  // the agent has already requested a stop, and this signal is a part of that request
   if (channel_ == nullptr || !channel_->connected()) exit_now(128 + signal);
   channel_->send(channel::SignalReceived{.signal = signal});
 }

@@ -29,7 +29,7 @@ class Stopping {
   // The signal thread calls this for each stop signal.
   virtual void on_signal(int signal) = 0;
   // The training thread calls this when a process group has been formed. `store` may be null if `world` is 1. `restart` is the
-  // restart count. It is part of the keys in the store, so that a restarted job does not read the keys of an earlier start.
+  // restart count. It is part of the keys in the store, so that a restarted job does not read keys from before the restart.
   virtual void on_group(c10::intrusive_ptr<c10d::Store> store, int rank, int world, int restart) = 0;
 };
 

@@ -18,7 +18,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// Keys of Philox, so that each kind of random numbers has an independent stream.
+// Keys for the generator Philox. Because of the different keys, each kind of random numbers has an independent stream.
 enum class DrawKind : std::uint64_t { kSample, kNoise, kTexture, kToken };
 
 constexpr std::int64_t kPlaces = std::int64_t{1} << 20;  // number of offsets in the noise array at which a piece may start

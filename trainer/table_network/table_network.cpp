@@ -88,7 +88,8 @@ class TableNetwork : public Model {
     layers_.push_back(register_module("fc" + std::to_string(layers_.size() + 1), linear(inputs, outputs, device)));
   }
 
-  // With 0, an input that few rows use, such as a rare category, starts without an effect instead of a random one.
+  // If the weights start at 0, an input that few rows use (such as a rare category) has no effect at first. Random weights
+  // would give it a random effect.
   static void start_at_zero(const Linear& layer) {
     const at::NoGradGuard no_gradients;
     layer.weight.zero_();

@@ -49,7 +49,7 @@ struct Columns {
   Names header;
   std::unordered_map<std::string, std::size_t> places;  // position of each column, by its name
   Names names;                                          // input columns, in the order of the training file
-  std::vector<std::size_t> inputs;                      // position of each column in `names`
+  std::vector<std::size_t> inputs;                      // inputs[i]: position in a line of the column names[i]
   std::size_t target = 0;
 };
 
@@ -232,7 +232,8 @@ std::vector<Scale> scales_of(const Numbers& numbers, const std::vector<std::int6
     double sum = 0, squares = 0;
     for (const std::int64_t row : rows) sum += value(row);
     const bool one_value = std::ranges::all_of(rows, [&](std::int64_t row) { return value(row) == value(rows.front()); });
-    // If all values are equal, this value is the mean. The sum divided by the count could differ by a rounding error.
+    // If all values are equal, this value is the mean. The sum divided by the number of values could differ from it by a
+    // rounding error.
     const double mean = one_value ? value(rows.front()) : sum / count;
     for (const std::int64_t row : rows) squares += (value(row) - mean) * (value(row) - mean);
     scales[i].mean = mean;

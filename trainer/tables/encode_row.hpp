@@ -34,7 +34,7 @@ class RowEncoder {
   const TablePlan& plan_;
   PlanWidth width_;
   std::vector<double> deviations_;  // standard deviation of each column; 1 if the variance is 0
-  std::vector<Codes> codes_;        // number of each category, for each column
+  std::vector<Codes> codes_;        // for each column, the number of each category
   Codes classes_;
 };
 

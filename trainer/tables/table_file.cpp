@@ -76,7 +76,7 @@ class Misfits {
   }
 
  private:
-  std::map<std::size_t, std::string> first_;  // by the index of the column
+  std::map<std::size_t, std::string> first_;  // the first problem in each column; the key is the index of the column
 };
 
 struct EncodedRows {

@@ -11,7 +11,7 @@
 namespace ddprun::trainer {
 
 // Describes the inputs and targets of a row, with the column plan. Reads the training file, unless data.columns_file has the
-// plan of an earlier start. Throws the errors of read_table().
+// plan of an earlier invocation. Throws the errors of read_table().
 Description describe_table(const TrainConfig& config);
 
 // Describes a row of a table with this plan, without reading a file.

@@ -69,10 +69,10 @@ char32_t composition_of(char32_t first, char32_t second) {
 }
 
 std::u32string compose(const std::u32string& text) {
-  constexpr int kNone = 256;  // greater than each class; means that no letter precedes
+  constexpr int kNone = 256;  // means that no letter precedes; greater than every combining class
   std::u32string out;
-  std::size_t letter = 0;  // place in `out` of the last character of class 0
-  int last = kNone;        // class of the last character in `out`
+  std::size_t letter = 0;  // position in `out` of the last character whose combining class is 0
+  int last = kNone;        // combining class of the last character in `out`
   for (const char32_t code : text) {
     const int now = combining_class(code);
     const char32_t composition = last == kNone || (last != 0 && last >= now) ? 0 : composition_of(out[letter], code);

@@ -43,7 +43,8 @@ bool is_safetensors(std::string_view bytes) {
 struct Container {
   std::string_view magic;  // the first bytes of the file
   std::string_view name;
-  bool (*more_fields)(std::string_view bytes) = nullptr;  // checks more than the magic; null if the magic is sufficient
+  // checks more fields than the magic number; null if the magic number is sufficient
+  bool (*more_fields)(std::string_view bytes) = nullptr;
 };
 
 constexpr std::array kContainers{
@@ -64,7 +65,7 @@ constexpr std::array kContainers{
     Container{"GGUF"sv, "a GGUF file"},
     Container{"Obj\1avro"sv, "an Avro file"},
     Container{"%PDF-1."sv, "a PDF file"},
-    // A file of torch.save() before PyTorch 1.6: pickle protocol 2, then PyTorch's magic number as an integer of 10 bytes.
+    // A file of torch.save() before PyTorch 1.6: pickle protocol 2, then PyTorch's magic number as a 10-byte integer.
     Container{"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"sv, "a PyTorch file (.pt)"},
     Container{"\x80\x04\x95"sv, "a pickle of Python", is_pickle},
     Container{"\x80\x05\x95"sv, "a pickle of Python", is_pickle},

@@ -23,8 +23,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "token files are read without byte swapping");
 
-// The header of llm.c has 256 numbers of 32 bits. The first three are the magic, the version and the number of tokens. llm.c's
-// GPT-2 and Llama 3 files have different magics and versions, which determine the number of bytes per token.
+// The header of a token file of llm.c has 256 32-bit numbers. The first three are the magic, the version and the number of
+// tokens. llm.c's GPT-2 and Llama 3 files have different magics and versions, which determine the number of bytes per token.
 constexpr std::size_t kHeaderBytes = 1024;
 struct HeaderKind {
   std::int32_t magic = 0;

@@ -94,8 +94,8 @@ std::size_t first_word(std::string_view text, WordPattern pattern) {
   const CharacterClass kind = class_of(first_character(rest).code);
   if (kind != CharacterClass::kSpace) return space + run_of(kind, rest).bytes;
   const Run spaces = run_of(CharacterClass::kSpace, text);
-  // The last space of a run belongs to the next word. But if the run has only one space or ends the text, the space belongs to
-  // the run.
+  // The last character of a run of whitespace belongs to the next word, unless it is the only character of the run or the run
+  // ends the text.
   const bool to_the_end = spaces.bytes == text.size() || spaces.bytes == spaces.last;
   return to_the_end ? spaces.bytes : spaces.bytes - spaces.last;
 }

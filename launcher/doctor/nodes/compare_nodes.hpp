@@ -1,18 +1,18 @@
-// Compares the nodes of a job after they have met: which nodes came, which facts differ, how far the clocks are apart, and
-// which names and connections do not work. Pure.
+// Compares the nodes of a job after they have connected to the first node. The result shows which nodes have connected, which
+// facts differ, how far the clocks are apart, and which names and connections do not work. The code is pure: no I/O, no clock.
 //
-// The problem. Each node may pass its own checks, and the job fails nevertheless: one node has another LibTorch, an older
-// config, a smaller MTU, or a firewall. Such a job fails minutes after the start, in a collective, and the message names
-// neither the node nor the difference.
+// The problem. A job may fail although each of its nodes passes its own checks. For example, one node has a different LibTorch,
+// an older config, a smaller MTU, or a firewall. The job then fails minutes after the start, in a collective, and the message
+// names neither the node nor the difference.
 //
 // The idea. Most facts only need to be equal. compare_nodes() groups the nodes by the value of a fact. If there are several
 // groups, the finding lists the values with their nodes, the largest group first, because the node to repair is usually in a
-// small group. For example: "0.2.0 on n0, n1, n2; 0.1.0 on n3". Numbers such as free memory may differ, and only a node far
-// below the others is a finding. A fact that a node did not send is not compared, since an older doctor or a broken driver
-// cannot send it.
+// small group. For example: "0.2.0 on n0, n1, n2; 0.1.0 on n3". Numbers such as free memory may differ. They are a finding only
+// if the number of a node is far below the numbers of the others. If a node did not send a fact, the fact of this node is not
+// compared. Possible reasons are an older version of ddprun and a broken driver.
 //
-// A difference is an error only if the job would fail or lose its results. Each rule gives one finding, whatever the number of
-// nodes. If all nodes agree, the rule gives one check with the verdict ok.
+// A difference is an error only if the job would fail or lose its results. Each rule gives one finding, regardless of the
+// number of nodes. If all nodes agree, the rule gives one check with the verdict ok.
 #pragma once
 
 #include <optional>
@@ -37,14 +37,14 @@ struct ComparedNode {
   NodeFacts facts{};
   std::optional<NodeClock> clock{};
   std::vector<PeerResult> results{};  // PeerResult::id is an index in the list of nodes
-  bool is_complete = true;            // false: its doctor ended before it sent the results
+  bool is_complete = true;            // false: `ddprun doctor` on this node ended before it had sent the results
 };
 
 struct Attendance {
   int min_nodes = 1;
   int max_nodes = 1;
   double waited_s = 0;
-  std::vector<std::string> refused{};  // log lines about connections that were refused, such as for another token
+  std::vector<std::string> refused{};  // log lines about refused connections, for example because of a different token
 };
 
 bool is_loopback_address(const std::string& address);  // `address`: in numeric form

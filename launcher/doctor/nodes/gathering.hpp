@@ -1,17 +1,20 @@
-// The first node's decisions while the doctors of a job meet: which nodes take part, when the wait ends, which peers each node
-// tests, and when the comparison can start. meet.cpp carries out the actions. Pure: the inputs are events and the time.
+// Makes the decisions of the first node while `ddprun doctor` runs on all nodes of a job. It decides which nodes take part,
+// when the wait for nodes ends, which peers each node tests, and when the comparison can start. meet.cpp executes the actions.
+// The code is pure: the inputs are events and the time.
 //
-// The meeting has two phases, each with a limit:
+// There are two phases, each with a time limit:
 //
-//   kWaiting   Nodes send their reports. The phase ends when --nnodes (its maximum) came, or after Rules::wait. A node whose
-//              connection ends is forgotten, and it may come again: an init container is restarted after a failure.
-//   kTesting   Each node tests the names and ports of some peers. The phase ends when all results are present, or after
-//              Rules::answer. No node can join any more. A node whose connection ends stays in the comparison as incomplete.
+//   kWaiting   Nodes connect and send their reports. The phase ends after Rules::wait, or earlier if the maximum number of
+//              nodes in --nnodes have connected. If the connection of a node ends, the node is removed. It may connect again,
+//              for example because Kubernetes restarts an init container after a failure.
+//   kTesting   Each node tests the names and ports of some peers. The phase ends when all results have arrived, or after
+//              Rules::answer. Further nodes are refused. If the connection of a node ends, the comparison lists the node as
+//              incomplete.
 //
 // Testing all pairs of N nodes takes N² connections. With thousands of nodes the tests would load the network more than the job
-// does. So a node tests at most kMaxPeers others, those that follow it in the order of arrival, as on a ring. With up to 65
-// nodes, that covers each pair in both directions. With more nodes, each node is still tested 64 times, so a closed port or a
-// wrong name is found, but a fault between two certain nodes may not be.
+// does. So a node tests at most kMaxPeers other nodes. These are the nodes that connected after it, and at the end of the list
+// the first ones. With up to 65 nodes, these tests cover each pair in both directions. With more nodes, each node is still
+// tested 64 times. A closed port or a wrong name is therefore found, but a fault between two specific nodes may be missed.
 #pragma once
 
 #include <chrono>
@@ -59,19 +62,19 @@ class Gathering {
 
   Gathering(NodeReport own, const Rules& rules, Time now);
 
-  Actions start(Time now);  // call this once, before all other events: a job of one node is complete at the start
+  Actions start(Time now);  // call this once, before all other events; a job of one node starts the tests immediately
   Actions arrived(Link link, NodeReport report, std::string address, Time now);
   void clock(Link link, const NodeClock& clock);
   Actions answered(Link link, PeerResults results);
   Actions lost(Link link);
   Actions tick(Time now);
   void refused(std::string line);  // the transport has refused a connection
-  // Adds a fact about this node that it knows only after another one has connected. The first value is kept.
+  // Adds a fact that this node learns only after another node has connected. If the fact exists already, its value is kept.
   void add_own_fact(const std::string& name, std::string value) {
     members_.front().report.facts.try_emplace(name, std::move(value));
   }
 
-  Time deadline() const { return deadline_; }  // when tick() has an effect
+  Time deadline() const { return deadline_; }  // the time from which tick() has an effect
   const std::vector<ComparedNode>& nodes() const { return compared_; }
   const Checks& checks_of(std::size_t node) const { return members_[node].report.checks; }
   Attendance attendance() const;
@@ -99,7 +102,7 @@ class Gathering {
   Time started_;
   Time waited_{};
   Time deadline_;
-  std::vector<Member> members_;  // this node first, then in the order of arrival
+  std::vector<Member> members_;  // this node first, then the others in the order in which they connected
   std::vector<ComparedNode> compared_;
   std::vector<std::string> refused_;
 };

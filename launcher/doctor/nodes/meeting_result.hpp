@@ -1,6 +1,6 @@
-// The result of a meeting of doctors, and its output: on the first node one table for each node and a list of differences, or
-// the same as JSON lines. Another node prints only its own findings, because the outputs of all nodes often end in the same
-// console. Pure.
+// The result of `ddprun doctor` for the nodes of a job, and its output. The first node prints one table for each node and a
+// list of differences, or the same as JSON lines. Another node prints only its own findings, because the outputs of all nodes
+// often appear on the same console. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <optional>
@@ -24,7 +24,7 @@ struct Meeting {
   Checks comparison{};
   // On another node: the verdict on all nodes, and the name of the first node.
   std::optional<GroupResult> result{};
-  // On a node that could not meet the others: the reason.
+  // The reason why this node could not exchange reports with the others; empty otherwise.
   Checks problems{};
 };
 
@@ -34,7 +34,7 @@ GroupResult result_of(const std::vector<NodeTable>& tables, const Checks& compar
 // `own`: the checks of this node, and its host name.
 std::string table_of(const Meeting& meeting, const Checks& own);
 std::string json_lines_of(const Meeting& meeting, const Checks& own, const std::string& own_host);
-// The line of a node that is not the first one, for standard error. Empty on other nodes.
+// The summary line that a node other than the first one prints to standard error. Empty on the first node.
 std::string summary_of(const Meeting& meeting, const Checks& own, const std::string& own_host);
 int exit_code_of(const Meeting& meeting, const Checks& own);
 

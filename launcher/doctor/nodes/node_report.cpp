@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Limits of a received message. A doctor's own messages are far below them.
+// Limits of a received message. The messages of `ddprun doctor` are far below these limits.
 constexpr std::size_t kMaxText = 1000;
 constexpr std::size_t kMaxFacts = 64;
 constexpr std::size_t kMaxChecks = 256;

@@ -1,9 +1,9 @@
-// The messages between the doctors of a job's nodes, as JSON objects in the frames of the transport.
+// The messages between the `ddprun doctor` processes on the nodes of a job, as JSON objects in the frames of the transport.
 //
 //   node -> first node   NodeReport      after the connection: its checks and its facts
 //   first node -> node   ClockQuery      immediately after the report
 //   node -> first node   ClockReading
-//   first node -> node   PeerList        when all nodes came, or the time is over
+//   first node -> node   PeerList        when all nodes have connected, or the time is over
 //   node -> first node   PeerResults     the names and connections of these peers
 //   first node -> node   GroupResult     the verdict on the whole job; or NodeRefusal, at any time
 //
@@ -50,14 +50,14 @@ struct PeerResult {
   int id = 0;
   std::vector<std::string> addresses{};  // addresses of the peer's host name
   std::string name_problem{};            // why the name has no address; empty if it has one
-  std::string connect_problem{};         // why no connection was opened; empty if it was
+  std::string connect_problem{};         // why the connection failed; empty if it was opened
 };
 struct PeerResults {
   std::vector<PeerResult> results{};
 };
 
 struct GroupResult {
-  int errors = 0;  // on all nodes together
+  int errors = 0;  // number of errors on all nodes together
   int warnings = 0;
   std::string host{};  // the host name of the first node, whose doctor prints the tables
 };
@@ -68,7 +68,7 @@ struct NodeRefusal {
 using NodeMessage = std::variant<NodeReport, ClockQuery, ClockReading, PeerList, PeerResults, GroupResult, NodeRefusal>;
 
 std::string encode(const NodeMessage& message);
-// nullopt if the text is not a message.
+// Returns nullopt if the text is not a message.
 std::optional<NodeMessage> decode(std::string_view text);
 
 }  // namespace ddprun::doctor

@@ -24,7 +24,7 @@ std::string endpoint_text(const tcp::endpoint& endpoint) {
   return (endpoint.address().is_v6() ? "[" + address + "]" : address) + ":" + std::to_string(endpoint.port());
 }
 
-// The callbacks share this object. It is destroyed when the last of them has run or was destroyed with the event loop.
+// The callbacks share this object. It is destroyed together with the last callback, at the latest with the event loop.
 struct Tests : std::enable_shared_from_this<Tests> {
   explicit Tests(boost::asio::io_context& loop)
       : io(loop), timer(loop), names([&loop](std::function<void()> act) { boost::asio::post(loop, std::move(act)); }) {}
@@ -47,7 +47,7 @@ struct Tests : std::enable_shared_from_this<Tests> {
   void resolve(std::size_t at, const std::string& host) {
     ++pending;
     results.results[at].name_problem = kNoAnswer;
-    // A name may never get an answer. A strong reference would then keep this object alive after the event loop.
+    // The resolver may never answer. A strong reference would then keep this object alive after the end of the event loop.
     names.query(host, [weak = weak_from_this(), at](const NameAnswer& answer) {
       const auto self = weak.lock();
       if (!self || self->is_finished) return;
@@ -112,7 +112,7 @@ void test_peers(boost::asio::io_context& io, PeerList list, const PeerTestSettin
                 std::function<void(PeerResults)> done) {
   const auto tests = std::make_shared<Tests>(io);
   tests->done = std::move(done);
-  // From the event loop, since `done` must not be called before this function returns.
+  // The tests start in the event loop, since `done` must not be called before this function returns.
   boost::asio::post(io, [tests, list = std::move(list), settings] { tests->start(list, settings); });
 }
 

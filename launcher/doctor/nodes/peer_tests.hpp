@@ -1,6 +1,6 @@
 // Tests the peers of this node, all at the same time: resolves their host names, and opens a TCP connection to each of them.
-// The connection carries no data: its peer is a socket that listens and accepts nothing, so the kernel completes it. That is
-// enough to find firewalls, network policies, missing routes and wrong addresses, and it costs no TLS handshake.
+// No data is sent. The socket of the peer only listens and never accepts, so the kernel completes the connection. This test is
+// enough to find firewalls, network policies, missing routes and wrong addresses, and needs no TLS handshake.
 #pragma once
 
 #include <chrono>

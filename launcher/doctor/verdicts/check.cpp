@@ -14,7 +14,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Longer texts are cut, so that the table stays readable. They come from the output of programs and from file names.
+// Longer texts are cut, so that the table stays readable. Such long texts come from the output of programs and from file
+// names.
 constexpr std::size_t kMaxText = 600;
 constexpr std::size_t kVerdictColumn = 9;
 constexpr std::size_t kNameColumn = 19;
@@ -31,7 +32,7 @@ std::string padded(std::string text, std::size_t width) {
   return text;
 }
 
-// A message of several lines becomes one line of the table.
+// Joins the lines of a message, because the table has one line for each message.
 std::string one_line(std::string text) {
   std::ranges::replace(text, '\n', ' ');
   return printable(text);

@@ -53,17 +53,18 @@ int count(const Checks& checks, CheckVerdict verdict);
 // Exit code of `ddprun doctor`: 1 if a check is an error, otherwise 0.
 int exit_code_of(const Checks& checks);
 
-// The table: one line per check, with the remedy below it, and a line with the totals. Control characters are escaped.
+// Returns the table: one line per check, with the remedy below it, and a line with the totals. Control characters are escaped.
 std::string table_of(const Checks& checks);
 
-// One line {"check", "verdict", "found", "do"} per check, and "node" before them if it is not empty.
+// Returns one line {"check", "verdict", "found", "do"} for each check. The line begins with "node" if it is not empty.
 std::string json_lines_of(const Checks& checks);
-// The inverse of json_lines_of(). Returns nullopt if a line does not have that form.
+// Parses the text that json_lines_of() returns. Returns nullopt if a line has a different form.
 std::optional<Checks> checks_of_json_lines(std::string_view lines);
 
 inline constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
 
-// "12 KiB", "3072 MiB", "24 GiB": rounded down. The unit is GiB only from 10 GiB on, so that the error stays below 10 %.
+// Returns the amount as text, rounded down, such as "12 KiB", "3072 MiB" or "24 GiB". The unit is GiB only from 10 GiB on, so
+// that the error stays below 10 %.
 std::string text_of_bytes(unsigned long long bytes);
 
 }  // namespace ddprun::doctor

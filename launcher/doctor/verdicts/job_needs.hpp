@@ -22,11 +22,12 @@ struct JobNeeds {
   };
   Work work = Work::kUnknown;
   Gpus gpus = Gpus::kIfFound;
-  bool share_gpus = false;         // DDPTRAIN_SHARE_GPU: several workers may use one GPU
-  int workers = 1;                 // on this node
-  int nodes = 1;                   // the maximum of --nnodes
-  std::string meeting_host{};      // host of --master-addr or --rdzv-endpoint; empty if it is this machine
-  std::optional<bool> is_first{};  // true: by node rank or is_host, this node is at meeting_host; nullopt: unknown
+  bool share_gpus = false;     // DDPTRAIN_SHARE_GPU: several workers may use one GPU
+  int workers = 1;             // number of workers on this node
+  int nodes = 1;               // the maximum of --nnodes
+  std::string meeting_host{};  // host of --master-addr or --rdzv-endpoint; empty if it is this machine
+  // true if this node is at meeting_host, according to its node rank or is_host; nullopt if unknown
+  std::optional<bool> is_first{};
   // time for which a starting agent waits for the first node, even if the name of that node does not resolve yet (join_timeout
   // of --rdzv-conf)
   std::chrono::seconds join_timeout{600};

@@ -6,8 +6,8 @@ namespace ddprun::doctor {
 namespace {
 
 struct Space {
-  std::uint64_t least_bytes;  // less free space is an error
-  std::uint64_t usual_bytes;  // less free space is a warning
+  std::uint64_t least_bytes;  // minimum free space; less is an error
+  std::uint64_t usual_bytes;  // usual minimum; less free space is a warning
   std::uint64_t least_inodes;
   std::uint64_t usual_inodes;
 };
@@ -48,7 +48,7 @@ Checks judge_run_directory(const FolderFacts& facts, const JobNeeds& needs) {
                   "use --run-dir to choose a folder on a file system with atomic rename: checkpoints depend on it")};
   }
   Checks checks;
-  // A script writes its own files, of unknown size, so only a train.json has a minimum.
+  // The size of a script's files is unknown, so the check requires a minimum only for a job with a train.json.
   const bool trains = needs.work == JobNeeds::Work::kTrain;
   judge_space(checks, name, facts,
               {.least_bytes = trains ? 16 * kMebibyte : kMebibyte,

@@ -17,10 +17,10 @@ struct FolderFacts {
   std::string path{};
   std::string probed{};          // the folder itself, or its nearest ancestor that exists
   std::string write_problem{};   // why a file cannot be written there; empty if it can
-  std::string rename_problem{};  // why that file cannot replace another one by rename(2)
+  std::string rename_problem{};  // why rename(2) cannot replace a file there; empty if it can
   std::optional<std::uint64_t> free_bytes{};
   std::optional<std::uint64_t> free_inodes{};  // nullopt if the file system has no fixed number of inodes
-  std::string file_system{};                   // type of the mount, "ext4"
+  std::string file_system{};                   // type of the mount, such as "ext4"
   bool forbids_programs = false;               // mounted with noexec
   bool is_soft_mount = false;                  // NFS with the option soft
 };
@@ -30,8 +30,8 @@ Checks judge_local_copies(const FolderFacts& facts);
 Checks judge_temporary_folder(const FolderFacts& facts, const JobNeeds& needs);
 
 struct DataFacts {
-  std::vector<std::string> missing{};        // "data.dir: /data/x does not exist"
-  std::vector<std::string> read_problems{};  // "/data/x/train.bin cannot be read: Input/output error"
+  std::vector<std::string> missing{};        // such as "data.dir: /data/x does not exist"
+  std::vector<std::string> read_problems{};  // such as "/data/x/train.bin cannot be read: Input/output error"
   int files_read = 0;
   std::uint64_t bytes_read = 0;
   double seconds = 0;

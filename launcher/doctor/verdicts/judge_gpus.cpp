@@ -177,7 +177,7 @@ void judge_use_by_others(Checks& checks, const Gpu& gpu, const std::string& text
                            "end the other program (ddprun gpus shows it), or select other GPUs with CUDA_VISIBLE_DEVICES"));
 }
 
-// A GPU with fewer active links than another GPU of the same model has lost some.
+// Judges the NVLinks of each GPU. A GPU with fewer active links than another GPU of the same model has lost some links.
 void judge_links(Checks& checks, const GpuFacts& facts) {
   std::map<std::string, int> most;
   for (const Gpu& gpu : facts.gpus) {
@@ -247,7 +247,7 @@ std::string problem_of_visible_list(std::string_view list, const std::vector<Gpu
   for (std::string_view& entry : entries) entry = without_spaces_around(entry);
   const bool uuids = is_uuid(entries.front());
   for (const std::string_view entry : entries) {
-    if (entry == "-1") return "";  // ends the list on purpose
+    if (entry == "-1") return "";  // the entry -1 ends the list on purpose
     if (gpus.empty()) return quoted(entry) + " is not a GPU of this machine, which has no GPU";
     if (is_uuid(entry) != uuids) return quoted(entry) + " ends the list: numbers and UUIDs cannot be mixed";
     const std::string problem = uuids ? problem_of_uuid(entry, gpus, seen) : problem_of_index(entry, gpus.size(), seen);
@@ -263,7 +263,8 @@ std::vector<Xid> xids_in(std::string_view kernel_log, double uptime_s) {
   for (const std::string_view line : split(kernel_log, '\n')) {
     const std::size_t mark = line.find(kMark);
     if (mark == std::string_view::npos || found.size() == kMaxXids) continue;
-    const auto fields = split(line.substr(0, mark), ',');  // priority, sequence number, microseconds since the boot, flags
+    // fields: priority, sequence number, microseconds since the boot, flags
+    const auto fields = split(line.substr(0, mark), ',');
     const std::string_view rest = line.substr(mark + kMark.size());
     const std::size_t end = rest.find("): ");
     if (fields.size() < 3 || end == std::string_view::npos) continue;

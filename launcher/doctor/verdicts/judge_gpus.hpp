@@ -57,8 +57,8 @@ Checks judge_gpus(const GpuFacts& facts, const JobNeeds& needs);
 // hide all GPUs on purpose.
 std::string problem_of_visible_list(std::string_view list, const std::vector<Gpu>& gpus);
 
-// The Xid messages in the records of /dev/kmsg, "6,1234,5678901,-;NVRM: Xid (PCI:0000:65:00): 79, ...". `uptime_s`: time since
-// the boot.
+// Returns the Xid messages in the records of /dev/kmsg, such as "6,1234,5678901,-;NVRM: Xid (PCI:0000:65:00): 79, ...".
+// `uptime_s`: time since the boot.
 std::vector<Xid> xids_in(std::string_view kernel_log, double uptime_s);
 
 }  // namespace ddprun::doctor

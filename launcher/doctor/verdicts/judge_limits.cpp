@@ -17,7 +17,8 @@ std::string text_of_workers(int workers) {
   return std::to_string(workers) + (workers == 1 ? " worker" : " workers");
 }
 
-// Descriptors that the agent itself needs: pipes and sockets of each worker, connections of each node, and its own files.
+// Returns the number of descriptors that the agent itself needs: pipes and sockets of each worker, connections of each node,
+// and its own files.
 std::uint64_t descriptors_of_agent(const JobNeeds& needs) {
   return 40 + 16 * static_cast<std::uint64_t>(needs.workers) +
          (needs.many_nodes() ? 4 * static_cast<std::uint64_t>(needs.nodes) : 0);
@@ -65,7 +66,7 @@ void judge_locked_memory(Checks& checks, const LimitFacts& facts, const JobNeeds
 }
 
 void judge_processes(Checks& checks, const LimitFacts& facts, const JobNeeds& needs) {
-  // Threads count as processes. A worker with LibTorch starts some tens of threads, and a data loader adds processes.
+  // Threads count as processes. A worker with LibTorch starts several dozen threads, and a data loader adds processes.
   const std::uint64_t usual = 64 * static_cast<std::uint64_t>(needs.workers);
   const std::uint64_t least = 12 * static_cast<std::uint64_t>(needs.workers) + 8;
   const std::string name = "processes";
@@ -96,7 +97,7 @@ void judge_processes(Checks& checks, const LimitFacts& facts, const JobNeeds& ne
 }
 
 void judge_memory(Checks& checks, const LimitFacts& facts, const JobNeeds& needs) {
-  constexpr std::uint64_t kUsual = 512 * kMebibyte;  // LibTorch and Python's torch alone take some hundred MiB
+  constexpr std::uint64_t kUsual = 512 * kMebibyte;  // LibTorch and Python's torch alone take several hundred MiB
   constexpr std::uint64_t kLeast = 128 * kMebibyte;
   const auto workers = static_cast<std::uint64_t>(needs.workers);
   const std::string name = "memory";
@@ -114,7 +115,7 @@ void judge_memory(Checks& checks, const LimitFacts& facts, const JobNeeds& needs
   const std::string remedy =
       "raise the limit of the container, service or Slurm job (--mem), or start fewer workers: the kernel kills a worker when "
       "the limit is reached";
-  const bool any_program = needs.work == JobNeeds::Work::kProgram;  // such a program may need little memory
+  const bool any_program = needs.work == JobNeeds::Work::kProgram;  // an arbitrary program may need little memory
   checks.push_back(*facts.memory_bytes < kLeast * workers && !any_program ? error(name, text, remedy)
                                                                           : warning(name, text, remedy));
 }
@@ -179,7 +180,7 @@ Checks judge_cpus(const CpuFacts& facts, const JobNeeds& needs) {
 
 Checks judge_shared_memory(const SharedMemoryFacts& facts, const JobNeeds& needs) {
   using Work = JobNeeds::Work;
-  // Users of /dev/shm: the processes of PyTorch's data loader, and NCCL between the GPUs of one machine.
+  // The processes of PyTorch's data loader use /dev/shm, and so does NCCL between the GPUs of one machine.
   const bool by_loader = needs.work == Work::kPython;
   const bool by_nccl = needs.gpus == JobNeeds::Gpus::kRequired && needs.workers > 1;
   const bool is_used = by_loader || by_nccl;

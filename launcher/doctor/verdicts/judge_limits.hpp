@@ -12,12 +12,12 @@
 
 namespace ddprun::doctor {
 
-// A limit of nullopt means that there is none, or that it is unknown.
+// nullopt means that there is no limit, or that the limit is unknown.
 struct LimitFacts {
   std::optional<std::uint64_t> open_files{};       // soft limit; the workers inherit it
-  std::optional<std::uint64_t> open_files_hard{};  // ddprun raises its own limit to this one
+  std::optional<std::uint64_t> open_files_hard{};  // hard limit; ddprun raises its own soft limit to this value
   std::optional<std::uint64_t> locked_bytes{};
-  bool may_lock_all = false;  // CAP_IPC_LOCK: the limit of locked memory does not apply
+  bool may_lock_all = false;  // CAP_IPC_LOCK: the limit on locked memory does not apply
   bool has_infiniband = false;
   std::optional<std::uint64_t> processes_left{};  // processes that can be added before the tightest pids.max is reached
   std::optional<std::uint64_t> user_processes{};  // RLIMIT_NPROC; nullopt if it is unlimited or does not apply to this user

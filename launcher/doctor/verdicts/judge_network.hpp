@@ -12,7 +12,7 @@
 
 namespace ddprun::doctor {
 
-// A name and its addresses in numeric form; no addresses if the name does not resolve.
+// A name and its addresses in numeric form. The list of addresses is empty if the name does not resolve.
 struct NameFacts {
   std::string name{};
   std::vector<std::string> addresses{};
@@ -22,13 +22,13 @@ struct NameFacts {
 // Judges the host name. Gloo uses its address, unless GLOO_SOCKET_IFNAME (`gloo_interface`) or --interface names an interface.
 Checks judge_host_name(const NameFacts& facts, const std::optional<std::string>& gloo_interface, const JobNeeds& needs);
 
-// True if no name server can ever have an address for the name: the name is malformed (RFC 1123), looks like an IPv4 address
-// without being one, or ends in ".invalid" (RFC 6761).
+// Returns true if no name server can ever have an address for the name: the name is malformed (RFC 1123), looks like an IPv4
+// address without being one, or ends in ".invalid" (RFC 6761).
 bool can_never_resolve(std::string_view name);
 
-// Judges the host of --master-addr or --rdzv-endpoint. `facts.name` must not be empty. If the name has no address, this is
-// only a warning, unless can_never_resolve() is true: Kubernetes adds the name of the first pod to DNS when that pod starts,
-// and a starting agent waits for this.
+// Judges the host of --master-addr or --rdzv-endpoint. `facts.name` must not be empty. A name without an address is only a
+// warning. Kubernetes adds the name of the first pod to DNS when that pod starts, and a starting agent waits for this. If
+// can_never_resolve() is true, the name is an error.
 Checks judge_meeting_host(const NameFacts& facts, const JobNeeds& needs);
 
 struct Interface {
@@ -53,8 +53,8 @@ struct InterfaceFacts {
 };
 Checks judge_interfaces(const InterfaceFacts& facts, const JobNeeds& needs);
 
-// Whether NCCL's selection includes this name. "eth,ib" selects by prefix, "=eth0" exactly, and "^docker" excludes. A port
-// after a colon ("mlx5_0:1") is ignored. Source: NCCL's user guide, NCCL_SOCKET_IFNAME and NCCL_IB_HCA.
+// Returns true if NCCL's selection includes this name. "eth,ib" selects by prefix, "=eth0" exactly, and "^docker" excludes. A
+// port after a colon ("mlx5_0:1") is ignored. Source: NCCL's user guide, NCCL_SOCKET_IFNAME and NCCL_IB_HCA.
 bool nccl_selects(std::string_view selection, std::string_view name);
 
 }  // namespace ddprun::doctor

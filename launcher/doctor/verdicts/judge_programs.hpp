@@ -1,5 +1,5 @@
-// Judges the programs of a job: ddptrain, Python and its torch. A version that does not fit would otherwise appear as a
-// failure of every worker. The code is pure: no I/O, no clock.
+// Checks the programs of a job: ddptrain, Python, and the Python package torch. Without this check, an incompatible version
+// would make every worker fail. The code is pure: no I/O, no clock.
 #pragma once
 
 #include <optional>
@@ -12,8 +12,8 @@ namespace ddprun::doctor {
 
 struct TrainerFacts {
   std::string path{};     // empty if ddptrain was not found
-  std::string version{};  // first line of its --version; empty if it was not run
-  std::string problem{};  // why it does not start; empty if it starts or was not run
+  std::string version{};  // first line of the output of --version; empty if the program was not run
+  std::string problem{};  // why the program does not start; empty if it starts or was not run
 };
 
 struct PythonFacts {

@@ -10,7 +10,7 @@ namespace ddprun::doctor {
 
 struct Mount {
   std::string point{};
-  std::string type{};     // "ext4"; empty if no mount in the text contains the path
+  std::string type{};     // such as "ext4"; empty if no mount in the text contains the path
   std::string options{};  // options of the mount and of its file system, separated by commas
 
   bool has(std::string_view option) const;

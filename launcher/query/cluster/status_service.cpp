@@ -26,8 +26,8 @@ constexpr std::chrono::milliseconds kGpusTimeout{2200};
 constexpr std::chrono::milliseconds kLogDiscoveryTimeout{2000};  // nodes that have not answered after this time are omitted
 constexpr std::chrono::milliseconds kLogsTimeout = LogTailer::kMaxWait + std::chrono::milliseconds(3000);
 
-// Adds the receivers and the time limit to a query. A query may name its one receiver ("to"). A query for log lines must do so,
-// since the logs of all nodes together would be too large.
+// Adds the receivers and the time limit to a query. A query may name a single receiver ("to"). A query for log lines must name
+// one, because the logs of all nodes together would be too large.
 JobQuery::Request to_job_query(const std::string& text, int nodes) {
   const nlohmann::json query = nlohmann::json::parse(text, nullptr, false);
   const auto word = [&](const char* key) {

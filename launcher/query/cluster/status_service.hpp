@@ -1,6 +1,6 @@
-// Answers queries to an agent. They arrive at the control socket of this machine, at --metrics-port and, in a multi-node job,
-// from other nodes. The class connects those interfaces with JobStatus, which observes the agent's events. The object exists as
-// long as the agent's io_context.
+// Answers queries to an agent. The queries arrive at the control socket of this machine, at --metrics-port and, in a
+// multi-node job, from other nodes. The class connects those interfaces with JobStatus, which observes the agent's events. The
+// object exists as long as the agent's io_context.
 #pragma once
 
 #include <cstdint>

@@ -145,7 +145,8 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
     const fs::path temporary = name.string() + "+";
     const stream_protocol::endpoint endpoint(temporary.string());
     error_code error;
-    for (const fs::path& before : {name, temporary}) fs::remove(before, ignored);  // left by an earlier process with this pid
+    // files that an earlier process with this pid has left
+    for (const fs::path& before : {name, temporary}) fs::remove(before, ignored);
     acceptor.open(endpoint.protocol(), error);
     if (!error) ::fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC);
     if (!error) acceptor.bind(endpoint, error);

@@ -1,5 +1,5 @@
-// The agent's end of `ddprun ps`, `status`, `stop` and similar commands: a Unix socket in one of control_folders(). A second
-// socket has an abstract name, in case no directory is usable or the directory is removed.
+// The socket at which an agent answers `ddprun ps`, `status`, `stop` and similar commands: a Unix socket in one of
+// control_folders(). A second socket has an abstract name, in case no directory is usable or the directory is removed.
 //
 // A client sends one line and receives one line of JSON; then the connection ends. At most 16 clients are served at a time. A
 // request has at most 4 KiB, and a client has five seconds. Only the user of the job and root get answers. The job also runs if
@@ -33,8 +33,8 @@ class ControlSocket {
     virtual void stop(bool now) = 0;
     // Returns true if the job has other nodes.
     virtual bool has_nodes() const = 0;
-    // Sends the query to all nodes of the job. It is called only if has_nodes() is true. Within half a minute, calls `then`
-    // with the answers as JSON without '\n'.
+    // Sends the query to all nodes of the job. This function is called only if has_nodes() is true. Within half a minute,
+    // calls `then` with the answers as JSON without '\n'.
     virtual void query_nodes(const std::string& question, std::function<void(std::string)> then) = 0;
     // Calls `then` with {"gpus":[...]} within two seconds.
     virtual void probe_gpus(std::function<void(const nlohmann::json&)> then) = 0;

@@ -14,10 +14,10 @@
 namespace ddprun {
 
 struct ClusterAnswers {
-  std::vector<nlohmann::json> answers;  // objects, each with "host", sorted by node rank where they contain one
+  std::vector<nlohmann::json> answers;  // JSON objects, each with "host"; answers that contain a node rank are sorted by it
   // Names of the nodes in `answers`, in the same order. A query can be sent to one node by its name.
   std::vector<std::string> names;
-  // Number of nodes in the job. It is 0 if no node answered, since the job has no coordinator at the moment.
+  // Number of nodes in the job; 0 if no node answered because the job had no coordinator.
   int of = 0;
   bool agent_answered = false;  // true if the agent on this machine has answered
   int silent() const { return std::max(0, of - static_cast<int>(answers.size())); }

@@ -11,7 +11,7 @@
 namespace ddprun {
 
 struct ChosenNode {
-  std::string host{};      // for messages, safe to print
+  std::string host{};      // host name for messages, safe to print
   std::string name{};      // the node's name in ClusterAnswers::names
   std::int64_t agent = 0;  // the agent's pid on that machine
 };

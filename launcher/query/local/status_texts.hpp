@@ -33,10 +33,10 @@ int first_rank_here(const nlohmann::json& status);
 // A worker's row in a table. Unknown values are empty. A worker that has ended has no `silent`, `own` and `waiting`.
 struct WorkerTexts {
   std::string rank, pid;
-  std::string state;    // the phase, or the end: "running", "exit code 3"
+  std::string state;    // the phase or the end, such as "running" or "exit code 3"
   std::string step;     // number of finished steps
   std::string silent;   // time since the last message
-  std::string own;      // the rank's own time per step: "41.2 ms"
+  std::string own;      // the rank's own time per step, such as "41.2 ms"
   std::string waiting;  // time per step in which the rank waits for other ranks
   std::string memory;   // resident memory
   std::string gpu;

@@ -25,7 +25,7 @@ std::string number(int value) {
   return std::to_string(value);
 }
 
-// One line "key: value", with the value as a YAML scalar.
+// Returns one line "key: value", with the value as a YAML scalar.
 std::string entry(std::string_view key, std::string_view value) {
   return std::string(key) + ": " + yaml_text(value) + "\n";
 }
@@ -56,7 +56,7 @@ std::string claim_name(const KubernetesJob& job) {
 
 // ---- the container ----
 
-// Time for the workers to save and end after SIGTERM. The rest of the grace period is for the end of the agent.
+// Returns the time in which the workers must save and end after SIGTERM. The agent ends in the rest of the grace period.
 int shutdown_timeout(const KubernetesJob& job) {
   return job.grace_s - std::max(job.grace_s / 4, 5);
 }
@@ -319,7 +319,7 @@ std::string config_document(const KubernetesJob& job) {
 // ---- the comment at the top ----
 
 struct Commands {
-  std::string kubectl;  // with the namespace
+  std::string kubectl;  // the kubectl command with the namespace
   std::string object;   // "job train"
 };
 

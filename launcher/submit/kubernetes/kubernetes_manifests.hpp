@@ -38,15 +38,15 @@ struct KubernetesJob {
   int min_nodes = 1;
   int max_nodes = 1;
   int gpus = 0;               // per pod
-  std::string cpus;           // per pod, a Kubernetes quantity such as "8" or "500m"
-  std::string memory;         // per pod, such as "64Gi"
+  std::string cpus;           // CPUs per pod, as a Kubernetes quantity such as "8" or "500m"
+  std::string memory;         // memory per pod, such as "64Gi"
   std::string shared_memory;  // size of /dev/shm; it counts towards `memory`
   std::string run_dir;        // absolute; its parent folder is the mount point of the volume
   std::string claim{};        // an existing PersistentVolumeClaim; if empty, the manifest creates one of the size `storage`
   std::string storage{};
   std::string secret;                  // the Secret whose key "token" contains the job's token
   std::string queue{};                 // Kueue's LocalQueue; empty if Kueue is not used
-  int grace_s = 60;                    // from SIGTERM to SIGKILL of a pod
+  int grace_s = 60;                    // seconds from SIGTERM to SIGKILL of a pod
   std::vector<std::string> options{};  // further options of ddprun
   std::vector<std::string> program{};  // the program and its arguments
   std::string config_text{};           // content of the train.json for the ConfigMap; empty if the image contains the file
@@ -56,13 +56,14 @@ struct KubernetesJob {
 // The folder in which a pod finds the train.json of `config_text`.
 inline constexpr const char* kConfigFolder = "/config";
 
-// The name of the runtime that a TrainJob uses.
+// Returns the name of the runtime that a TrainJob uses.
 std::string runtime_name(KubernetesJob::Capacity capacity);
 
-// The Job that owns the pods, as kubectl names it: "job/train", or "job/train-node-0" for a JobSet and a TrainJob.
+// Returns the name of the Job that owns the pods, in kubectl's form: "job/train", or "job/train-node-0" for a JobSet and a
+// TrainJob.
 std::string pods_of(const KubernetesJob& job);
 
-// The manifests as YAML documents. All members of `job` must have been checked (kubernetes_request.hpp).
+// Returns the manifests as YAML documents. All members of `job` must have been checked (kubernetes_request.hpp).
 std::string kubernetes_manifests(const KubernetesJob& job);
 
 }  // namespace ddprun

@@ -34,13 +34,14 @@ bool is_lower_or_digit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
 }
 
-// True for a label of RFC 1035: lower-case letters, digits and dashes. It starts with a letter and does not end with a dash.
+// Returns true for a label of RFC 1035: lower-case letters, digits and dashes. It starts with a letter and does not end with a
+// dash.
 bool is_label(std::string_view name) {
   const auto allowed = [](char c) { return is_lower_or_digit(c) || c == '-'; };
   return !name.empty() && name.size() <= kMaxName && name[0] >= 'a' && name.back() != '-' && std::ranges::all_of(name, allowed);
 }
 
-// True for a valid name of an object, such as a Secret.
+// Returns true for a valid name of an object, such as a Secret.
 bool is_object_name(std::string_view name) {
   const auto allowed = [](char c) { return is_lower_or_digit(c) || c == '-' || c == '.'; };
   return !name.empty() && name.size() <= kMaxObjectName && is_lower_or_digit(name[0]) && is_lower_or_digit(name.back()) &&

@@ -1,5 +1,5 @@
-// Reads and checks the options of `ddprun submit --k8s`. launcher/commands/subcommand_submit.cpp calls it. It does no input or
-// output: the caller passes the options and the files as functions.
+// Reads and checks the options of `ddprun submit --k8s`. launcher/commands/subcommand_submit.cpp calls it. This code does no
+// input or output: the caller passes the options and the files as functions.
 #pragma once
 
 #include <functional>

@@ -23,8 +23,8 @@ bool is_yaml_keyword(std::string_view text) {
   return std::ranges::find(kKeywords, lower) != kKeywords.end();
 }
 
-// True for a word that starts with a letter, a slash or "--", and has only letters, digits and harmless punctuation. Numbers
-// and dates start with a digit, a sign or a dot, so they are not plain. A colon at the end would start a mapping.
+// Returns true for a word that starts with a letter, a slash or "--", and has only letters, digits and harmless punctuation.
+// Numbers and dates start with a digit, a sign or a dot, so they are not plain. A colon at the end would start a mapping.
 bool is_plain(std::string_view text) {
   const std::string_view start = text.starts_with("--") ? text.substr(2) : text;
   if (start.empty() || !(is_letter(start[0]) || (start[0] == '/' && text[0] == '/'))) return false;
@@ -34,8 +34,8 @@ bool is_plain(std::string_view text) {
   return std::ranges::all_of(text, harmless) && !text.ends_with(':') && !is_yaml_keyword(text);
 }
 
-// Characters of several bytes that YAML does not allow, or that it reads as a line break or a byte order mark. Each is written
-// as its escape sequence.
+// Multi-byte characters that YAML forbids, or that it treats as a line break or a byte order mark. Each is written as its
+// escape sequence.
 struct Escaped {
   std::string_view bytes, escape;
 };

@@ -7,7 +7,7 @@
 
 namespace ddprun {
 
-// True if the whole text is valid UTF-8. YAML and JSON, and so Kubernetes, cannot contain other bytes.
+// Returns true if the whole text is valid UTF-8. YAML and JSON, and so Kubernetes, cannot contain other bytes.
 bool is_utf8(std::string_view text);
 
 // Returns a YAML scalar that every parser reads as this string. A text that a parser could read in another way is quoted: the

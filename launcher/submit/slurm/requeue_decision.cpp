@@ -10,8 +10,8 @@ namespace ddprun {
 namespace {
 
 constexpr int kSignalled = 128;  // a process that signal N has ended counts as exit code 128 + N
-// A stop counts as the time limit if the time left is at most this much longer than signal_before_s. Slurm may send its signal
-// 60 s early. The other 5 s are a margin.
+// If the remaining time is at most this much longer than signal_before_s, the time limit counts as the reason of the stop.
+// Slurm may send its signal 60 s early. The other 5 s are a margin.
 constexpr double kEarly_s = 65;
 
 constexpr std::array kFinal{ExitCode::kUsage,         ExitCode::kBudgetSpent, ExitCode::kNoProgress, ExitCode::kOutOfMemory,
@@ -21,7 +21,7 @@ bool is_final(int code) {
   return std::ranges::any_of(kFinal, [&](ExitCode each) { return static_cast<int>(each) == code; });
 }
 
-// True if a signal or the loss of other nodes has stopped the job. False after a failure.
+// Returns true if a signal or the loss of other nodes has stopped the job, and false after a failure.
 bool is_stop(const StartEnd& end) {
   if (end.is_workers_code) return false;
   return end.code == static_cast<int>(ExitCode::kPreempted) || end.code == static_cast<int>(ExitCode::kMinority) ||

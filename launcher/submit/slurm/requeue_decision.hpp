@@ -1,5 +1,5 @@
 // Decides whether a job returns to the scheduler's queue after its agents have ended. Budgets limit the number of requeues.
-// The batch file of Slurm calls `ddprun submit --slurm --after CODE`, which uses decide_requeue(). The code is pure: no I/O,
+// The Slurm batch file calls `ddprun submit --slurm --after CODE`, which uses decide_requeue(). The code is pure: no I/O,
 // no clock.
 //
 // The problem: an exit code alone does not determine whether another start helps. Exit code 85 means that the job has saved
@@ -10,7 +10,7 @@
 // The rules, in this order:
 //
 //   exit code 0                                  the job is complete
-//   2, 82 to 84, 87, 88, 90                      end: another start would fail in the same way, or a newer start continues
+//   2, 82 to 84, 87, 88, 90                      end: another start would fail too, or a newer invocation continues
 //   the job has Requeue=0 (ddprun stop, user)    end
 //   85, 86, 129, 130, 143 at the time limit      requeue; without a newer checkpoint at most `timeouts` times in a row
 //   85, 86, 129, 130, 143 at another time        requeue: a preemption
@@ -42,7 +42,7 @@ namespace ddprun {
 struct RequeueRecord {
   std::string job{};  // the scheduler's job, such as "slurm 17"; the counts of another job are not used
   int failures = 0;
-  int timeouts = 0;               // time limits in a row without a newer checkpoint
+  int timeouts = 0;               // number of consecutive starts that reached the time limit without a newer checkpoint
   int requeues = 0;               // number of requeues of the job in total
   std::int64_t published = 0;     // number of checkpoints in report.json
   std::int64_t newest_step = -1;  // step of the newest checkpoint in the run directory; -1: none
@@ -54,15 +54,16 @@ struct RequeueLimits {
   int timeouts = 3;
 };
 
-// The end of one start of the job.
+// Describes how one start of the job has ended.
 struct StartEnd {
   std::string job{};
   int code = 0;
-  bool is_workers_code = false;          // true if a worker exited with this code; false if ddprun chose the code
-  bool of_script = false;                // the program is not a train.json, so ddprun does not know its checkpoints
-  std::optional<double> seconds_left{};  // seconds until the time limit; nullopt: unknown, which counts as the time limit
-  double signal_before_s = 0;            // the scheduler sends its signal this long before the time limit
-  bool requeue_allowed = true;           // false: the user has stopped the job, or has switched requeues off
+  bool is_workers_code = false;  // true if a worker exited with this code; false if ddprun chose the code
+  bool of_script = false;        // the program is not a train.json, so ddprun does not know its checkpoints
+  // seconds until the time limit; nullopt: unknown; the time limit then counts as the reason of the stop
+  std::optional<double> seconds_left{};
+  double signal_before_s = 0;   // the scheduler sends its signal this long before the time limit
+  bool requeue_allowed = true;  // false: the user has stopped the job, or has switched requeues off
   std::int64_t published = 0;
   std::int64_t newest_step = -1;
 };
@@ -72,7 +73,7 @@ struct RequeueDecision {
   bool uses_budget = false;  // the requeue is counted, so it is allowed only if the record can be written
   int exit_code = 0;         // exit code of the batch script, if the job ends
   RequeueRecord record;
-  std::string why;  // one line for the log: "preempted: ..."
+  std::string why;  // one line for the log, such as "preempted: ..."
 };
 
 RequeueDecision decide_requeue(const RequeueRecord& before, const StartEnd& end, const RequeueLimits& limits);
@@ -80,7 +81,7 @@ RequeueDecision decide_requeue(const RequeueRecord& before, const StartEnd& end,
 // The exit code of a batch script that requests a requeue where scontrol is missing (RequeueExit in slurm.conf).
 inline constexpr int kRequeueExitCode = 85;
 
-// The exit code of a batch script whose job ends. It is `code`, or `otherwise` if `code` would request a requeue.
+// Returns the exit code of a batch script whose job ends: `code`, or `otherwise` if `code` would request a requeue.
 int final_code(int code, ExitCode otherwise);
 
 }  // namespace ddprun

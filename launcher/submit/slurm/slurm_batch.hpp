@@ -1,7 +1,7 @@
 // The batch file of `ddprun submit --slurm`, as text. The code is pure: the request contains every path and every value.
 //
-// Users read the batch file, change it, and submit it again with sbatch. It therefore contains a comment with the reason above
-// each group of lines, and no logic. The last command is `ddprun submit --slurm --after`, which decides about a requeue
+// Users read the batch file, change it, and submit it again with sbatch. The file therefore contains no logic, and above each
+// group of lines a comment with the reason. The last command is `ddprun submit --slurm --after`, which decides about a requeue
 // (requeue_decision.hpp). The file never contains the token, only the path of its file.
 //
 // Two languages need different quotes. A line "#SBATCH --output=..." is parsed by sbatch: quotes group words, a backslash
@@ -20,12 +20,12 @@ struct SlurmRequest {
   int min_nodes = 1;
   int max_nodes = 1;
   int spares = 0;  // nodes in addition to max_nodes, which wait until another node is lost
-  // Values of sbatch's options. A line is omitted if its value is empty.
+  // Values of sbatch's options. If a value is empty, the batch file has no line for the option.
   std::string time, partition, account, qos, gpus, array;
   int cpus_per_task = 0;            // 0: not given
-  std::vector<std::string> sbatch;  // further options of sbatch, without their dashes: "mem=64G"
+  std::vector<std::string> sbatch;  // further options of sbatch, without their dashes, such as "mem=64G"
   std::chrono::seconds signal_before{120};
-  std::string shutdown_timeout = "90";  // seconds, as ddprun's --shutdown-timeout
+  std::string shutdown_timeout = "90";  // the value of ddprun's --shutdown-timeout, in seconds
   int max_failures = 3;
   int max_timeouts = 3;
   std::filesystem::path ddprun;      // absolute path of the program

@@ -9,10 +9,10 @@ namespace ddprun {
 struct SlurmAnswer {
   bool succeeded = false;
   std::string text;     // standard output
-  std::string problem;  // one line if it failed: "sbatch failed: Invalid partition name specified"
+  std::string problem;  // one line if it failed, such as "sbatch failed: Invalid partition name specified"
 };
 
-// Runs a command of Slurm, which must be on PATH. The command may run for two minutes and write 1 MiB.
+// Runs a Slurm command, which must be on PATH. The command may run for two minutes and write 1 MiB.
 SlurmAnswer run_slurm(const std::vector<std::string>& command);
 
 // Absolute path of this program, which the compute nodes use as well.

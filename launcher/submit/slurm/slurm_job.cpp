@@ -14,8 +14,8 @@ bool is_number(std::string_view text) {
   return !text.empty() && text.size() <= kMaxDigits && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// The value of " Name=value " in the line; empty if it is missing. The job's name comes first in the line and may contain
-// anything, so the search starts after it.
+// Returns the value of " Name=value " in the line; an empty text if the name is missing. The job's name comes first in the
+// line and may contain anything, so the search starts after it.
 std::string_view field(std::string_view line, std::string_view name) {
   line = line.substr(std::min(line.find(" JobState="), line.size()));
   const std::size_t at = line.find(" " + std::string(name) + "=");

@@ -15,24 +15,24 @@
 
 namespace ddprun {
 
-// True for a job id or a task of a job array: 17 or 17_3.
+// Returns true for a job id or a task of a job array: 17 or 17_3.
 bool is_slurm_job(std::string_view word);
 
-// The job in whose batch script this process runs, as Slurm's commands name it: SLURM_ARRAY_JOB_ID_SLURM_ARRAY_TASK_ID, or
-// SLURM_JOB_ID. nullopt outside of Slurm.
+// Returns the id of the job in whose batch script this process runs, as Slurm's commands expect it:
+// SLURM_ARRAY_JOB_ID_SLURM_ARRAY_TASK_ID, or SLURM_JOB_ID. Returns nullopt if this process does not run under Slurm.
 std::optional<std::string> slurm_job_of(const Environment& environment);
 
 struct SlurmJobState {
   bool requeue_allowed = true;         // Requeue=1
-  std::optional<double> seconds_left;  // TimeLimit - RunTime; nullopt if there is no limit, or if it is unknown
+  std::optional<double> seconds_left;  // seconds from RunTime to TimeLimit; nullopt if there is no limit, or if it is unknown
 };
 // Parses the output of `scontrol show job -o`.
 SlurmJobState parse_scontrol_job(std::string_view text);
 
 // One line of `squeue --noheader --format "%i|%A|%T|%r|%o"`.
 struct QueuedJob {
-  std::string id;       // 17, or 17_3 for a task of an array
-  std::string number;   // the number of the task's own job, for srun
+  std::string id;       // such as 17, or 17_3 for a task of an array
+  std::string number;   // the job id of the task itself, as srun needs it
   std::string state;    // RUNNING, PENDING, ...
   std::string reason;   // why a pending job waits
   std::string command;  // path of the batch file
@@ -40,10 +40,10 @@ struct QueuedJob {
 inline constexpr const char* kSqueueFormat = "%i|%A|%T|%r|%o";
 std::vector<QueuedJob> parse_squeue(std::string_view text);
 
-// The job id in the output of `sbatch --parsable`: 17 for "17" or "17;cluster". nullopt for any other text.
+// Returns the job id in the output of `sbatch --parsable`: 17 for "17" or "17;cluster". Returns nullopt for any other text.
 std::optional<std::string> parse_sbatch(std::string_view text);
 
-// The first line of a program's error output, without the name of the program. Messages of one line contain it.
+// Returns the first line of a program's error output, without the name of the program, for a message of one line.
 std::string first_error_line(std::string_view text);
 
 }  // namespace ddprun

@@ -46,7 +46,7 @@ std::string job_of_run_dir(const fs::path& run_dir) {
       " is neither the id of a Slurm job nor a run directory of ddprun submit --slurm: use an id that squeue shows");
 }
 
-// The run directory of a job that ddprun submit has submitted; empty for another job.
+// Returns the run directory of a job that ddprun submit has submitted; empty for any other job.
 fs::path run_dir_of(const QueuedJob& job) {
   const fs::path run_dir = fs::path(job.command).parent_path().parent_path();
   if (run_dir.empty() || slurm_batch_file(run_dir) != job.command) return {};
@@ -54,7 +54,7 @@ fs::path run_dir_of(const QueuedJob& job) {
   return task == std::string::npos ? run_dir : array_run_dir(run_dir, job.id.substr(task + 1));
 }
 
-// `subcommand` is status, logs or stop. It changes only the message.
+// `subcommand` is status, logs or stop. It changes only the text of errors.
 QueuedJob find_job(const std::string& id, const std::string& subcommand) {
   const SlurmAnswer answer = run_slurm({"squeue", "--noheader", "--jobs", id, "--format", kSqueueFormat});
   const bool unknown = !answer.succeeded && answer.problem.find("Invalid job id") != std::string::npos;

@@ -9,9 +9,9 @@ namespace ddprun {
 
 // Runs the subcommand on a node of the job, in a step that shares the job's resources. If the job runs, this process becomes
 // `srun --overlap`, and the function does not return. If the job waits in the queue, the function returns: `status` prints the
-// state of the job, and `stop` cancels the job. Throws UsageError if the job is unknown, and for `logs` of a job that waits.
+// state of the job, and `stop` cancels the job. Throws UsageError if the job is unknown, or for `logs` of a queued job.
 //
-// `job`: an id of Slurm, or a run directory. `options`: the other options of the subcommand, such as "--rank=3".
+// `job`: a Slurm job id, or a run directory. `options`: the other options of the subcommand, such as "--rank=3".
 int run_in_slurm_job(const std::string& job, const std::string& subcommand, const std::vector<std::string>& options);
 
 }  // namespace ddprun

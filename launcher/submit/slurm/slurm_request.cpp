@@ -38,13 +38,13 @@ constexpr std::array kOptions{
 
 constexpr int kMaxNodes = 100'000;
 constexpr int kMaxBudget = 1'000'000;
-constexpr int kMaxSignalBefore = 65'535;  // the limit of sbatch
+constexpr int kMaxSignalBefore = 65'535;  // the maximum that sbatch accepts
 constexpr int kMinSignalBefore = 10;
 
 // Options of the launcher that `submit` reads itself. Three of them are always written into the batch file.
 constexpr std::array<std::string_view, 5> kWritten{"run-dir", "token-file", "shutdown-timeout", "dry-run", "help"};
 
-// Options of the launcher that contradict a job of Slurm, each with a hint for the user.
+// Options of the launcher that contradict a Slurm job, each with a hint for the user.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kRefused{{
     {"nnodes", "use --nodes"},
     {"node-rank", "each agent reads its rank from Slurm; the number of nodes is --nodes"},
@@ -96,7 +96,7 @@ int number_of(const SubmitWords& words, std::string_view name, int otherwise, in
   return static_cast<int>(*number);
 }
 
-// An empty value is probably an unset shell variable.
+// Returns the value of an option. Refuses an empty value, which probably comes from an unset shell variable.
 std::string text_of(const SubmitWords& words, std::string_view name) {
   const auto value = words.value(name);
   if (value && value->empty()) refuse_value(name, *value, "a value");

@@ -14,7 +14,7 @@
 
 namespace ddprun {
 
-// The options that `submit` has in addition to the options of the launcher.
+// Returns the options that `submit` has in addition to the options of the launcher.
 std::span<const OptionSpec> slurm_options();
 
 // The command line of `submit`, divided into its parts. `own` also contains the options of the launcher that need special
@@ -29,12 +29,12 @@ struct SubmitWords {
   std::vector<std::string> program;   // the config or program, and its arguments
 
   bool has(std::string_view name) const;
-  // The last value of the option; nullopt if it is not given.
+  // Returns the last value of the option; nullopt if the option is not given.
   std::optional<std::string> value(std::string_view name) const;
 };
 
 // Divides the arguments after `ddprun submit`. As in every ddprun command, options end at a script or program, and may follow a
-// train.json. Throws UsageError for an unknown option, and for one that contradicts a job of Slurm, such as --master-addr.
+// train.json. Throws UsageError for an unknown option, and for one that contradicts a Slurm job, such as --master-addr.
 SubmitWords split_submit_words(std::span<const std::string> args);
 
 // The paths and names that the command line does not contain.

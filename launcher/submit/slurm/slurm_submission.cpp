@@ -41,8 +41,8 @@ void log_line(const std::string& text) {
   write_all(STDERR_FILENO, "ddprun: " + text + "\n");
 }
 
-// The text of a file in the run directory, or "" if it does not exist or cannot be read. The callers can continue without
-// these files.
+// Returns the text of a file in the run directory, or "" if the file does not exist or cannot be read. The callers can
+// continue without these files.
 std::string optional_text(const fs::path& file) {
   constexpr std::size_t kMaxBytes = std::size_t{64} << 20;
   std::error_code error;
@@ -102,7 +102,8 @@ std::string default_name(const SubmitWords& words, const Settings& settings) {
   return program.stem().string();
 }
 
-// The launcher's own settings: options of this command line and DDPRUN_* variables. Throws UsageError for a wrong type.
+// Returns the launcher's own settings: options of this command line and DDPRUN_* variables. Throws UsageError for a wrong
+// type.
 Settings settings_of(const SubmitWords& words) {
   std::vector<std::string> options = words.launcher;
   for (const char* name : {"run-dir", "token-file", "shutdown-timeout"}) {
@@ -217,7 +218,7 @@ int submit_to_slurm(SubmitWords words) {
 
 namespace {
 
-// Seconds until the job's time limit, from SLURM_JOB_END_TIME; nullopt if Slurm does not set it (22.05 does not).
+// Returns the seconds until the job's time limit, from SLURM_JOB_END_TIME; nullopt if Slurm does not set it (22.05 does not).
 std::optional<double> seconds_left_by_variable(const Environment& environment) {
   const auto end = parse_whole(environment("SLURM_JOB_END_TIME").value_or(""));
   return end ? std::optional(static_cast<double>(*end - std::time(nullptr))) : std::nullopt;

@@ -14,7 +14,7 @@ constexpr std::int64_t kHour = 60 * kMinute;
 constexpr std::int64_t kDay = 24 * kHour;
 constexpr std::int64_t kMaxNumber = 99'999'999;  // limit for one part, so that the sum fits into 64 bits
 
-// The numbers between colons. Empty if a part is not a number.
+// Returns the numbers between the colons. The result is empty if a part is not a number.
 std::vector<std::int64_t> numbers_in(std::string_view text) {
   std::vector<std::int64_t> numbers;
   for (const std::string_view part : split(text, ':')) {

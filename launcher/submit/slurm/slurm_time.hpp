@@ -22,13 +22,13 @@ std::optional<std::chrono::seconds> parse_slurm_time(std::string_view text);
 
 struct SlurmTimes {
   std::optional<std::chrono::seconds> limit{};  // --time; nullopt: the limit of the partition, which is unknown here
-  std::chrono::seconds signal_before{120};      // time from Slurm's signal to the limit
+  std::chrono::seconds signal_before{120};      // time from Slurm's signal to the time limit
   double shutdown_s = 90;                       // --shutdown-timeout: the time from the signal to SIGKILL
   std::optional<double> save_s{};               // measured duration of the newest save; nullopt if none is recorded
 };
 
-// The default of --shutdown-timeout: three quarters of `signal_before`. The rest, at least 5 s, is the time in which the
-// agents end.
+// Returns the default of --shutdown-timeout: three quarters of `signal_before`. The rest, at least 5 s, is the time in which
+// the agents end.
 std::chrono::seconds default_shutdown(std::chrono::seconds signal_before);
 
 // Returns one line with the first reason why the times cannot work; empty if they can.

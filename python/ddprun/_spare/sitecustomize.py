@@ -54,7 +54,8 @@ WORKER_PREFIXES = ("TORCHELASTIC_", "DDPRUN_")
 # ---- decisions (pure functions) ----
 
 def of_worker(name):
-    """Returns True if the value of this environment variable depends on the worker, or on the start of the worker."""
+    """Returns True if the value of this environment variable is different for each worker, or each time the worker is
+    started."""
     return name in WORKER_VARIABLES or name.startswith(WORKER_PREFIXES)
 
 
@@ -347,7 +348,7 @@ class LowPriority:
 
     def __exit__(self, *unused):
         if self.idle:
-            for thread in own_threads():  # threads that libraries started have inherited the idle class
+            for thread in own_threads():  # threads that libraries started have inherited SCHED_IDLE
                 try:
                     os.sched_setscheduler(int(thread), os.SCHED_OTHER, os.sched_param(0))
                 except OSError:

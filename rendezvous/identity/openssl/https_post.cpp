@@ -42,7 +42,7 @@ SslContextPointer context_of(const HttpsPost& request) {
 void require_host(SSL* ssl, const std::string& host) {
   const bool is_address = X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host.c_str()) == 1;
   if (is_address) return;
-  ERR_clear_error();  // removes the error of the attempt to parse the name as an address
+  ERR_clear_error();  // removes the error that OpenSSL stored when it tried to parse the name as an address
   if (SSL_set1_host(ssl, host.c_str()) != 1 || SSL_set_tlsext_host_name(ssl, host.c_str()) != 1) fail("invalid host " + host);
 }
 
@@ -73,7 +73,7 @@ HttpsAnswer https_post(const HttpsPost& request) {
   BIO_get_ssl(connection.get(), &ssl);
   require_host(ssl, request.host);
   BIO_set_conn_hostname(connection.get(), header_host(request).c_str());
-  if (BIO_do_connect(connection.get()) != 1) {  // connects, and makes the TLS handshake
+  if (BIO_do_connect(connection.get()) != 1) {  // connects, and performs the TLS handshake
     const long verified = SSL_get_verify_result(ssl);
     if (verified == X509_V_OK) fail("cannot connect to " + header_host(request));
     throw std::runtime_error("the certificate of " + header_host(request) +

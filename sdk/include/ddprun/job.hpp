@@ -4,8 +4,8 @@
 // Under ddprun a lost worker is replaced while the other workers keep their state. Job::run() calls the training loop again,
 // and no finished step is lost. The same program also trains under torchrun, srun, mpirun or a shell. It then reads RANK,
 // WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or the variables of Slurm, Open MPI and PMIx. In these environments the loss of a
-// worker ends the other workers, and the next start resumes from the newest checkpoint. If none of these variables is set, the
-// job has one worker.
+// worker ends the other workers, and the next invocation resumes from the newest checkpoint. If none of these variables is
+// set, the job has one worker.
 #pragma once
 
 #include <c10/core/Device.h>

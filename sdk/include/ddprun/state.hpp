@@ -21,8 +21,8 @@ namespace ddprun {
 class State {
  public:
   // `model` must already be on its device. `optimizer` must contain parameters of `model`, and be torch::optim's SGD, Adam,
-  // AdamW, RMSprop or Adagrad. A frozen parameter (requires_grad false) is saved but not trained. A parameter with two names in
-  // the model counts once. Throws ddprun::UsageError (a std::runtime_error) for a different kind of optimizer, or if
+  // AdamW, RMSprop or Adagrad. A frozen parameter (requires_grad false) is saved but not trained. A parameter with two names
+  // in the model is used only once. Throws ddprun::UsageError (a std::runtime_error) for a different kind of optimizer, or if
   // `optimizer` contains parameters that the model lacks.
   State(std::shared_ptr<torch::nn::Module> model, torch::optim::Optimizer& optimizer);
   ~State();

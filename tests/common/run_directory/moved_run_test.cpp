@@ -25,7 +25,7 @@ using test::write_text;
 class MovedRun : public testing::Test {
  protected:
   MovedRun() {
-    // Each start raises the term (the number in the lock file) by one, so the last term is 3.
+    // Each invocation raises the term (the number in the lock file) by one, so the last term is 3.
     for (int start = 0; start < 3; ++start) {
       if (lock_ >= 0) ::close(lock_);
       lock_ = open_run_directory(root_, config(), FreshStart::kNo).lock_fd;
@@ -65,7 +65,7 @@ TEST_F(MovedRun, NewFolderGetsTermConfigAndNewestCheckpoint) {
   EXPECT_EQ(read_text(layout.checkpoint(40) / "manifest.json"), "40");
   EXPECT_TRUE(fs::exists(layout.run()));
   EXPECT_EQ(checkpoints_in(folder_ / "moved").size(), 2u);
-  // The next start of the job resumes from the new folder, and its term is higher by one.
+  // When the job starts the next time, it resumes from the new folder, and its term is higher by one.
   ::close(std::exchange(remade_, -1));
   const RunState next = open_run_directory(root_, config(), FreshStart::kNo);
   EXPECT_EQ(read_run_term(root_), 4);

@@ -28,8 +28,8 @@ TrainConfig config_with(const std::vector<std::string>& overrides = {}) {
   return parse_config(R"({"data": {"dir": "/d"}, "epochs": 3})", "train.json", "/", overrides);
 }
 
-// Opens the run directory and closes it again. After that, the directory is in the same state as after the end of a process of
-// the run.
+// Opens the run directory and closes it again. After that, the directory is in the same state as if a process of the run had
+// ended.
 RunState opened(const std::filesystem::path& root, const TrainConfig& config = config_with(),
                 FreshStart fresh = FreshStart::kNo) {
   RunState state = open_run_directory(root, config, fresh);
@@ -107,8 +107,8 @@ TEST(RunDirectory, AnotherConfigIsRefusedWithBothValues) {
   EXPECT_EQ(read_text(folder / "a/config.json"), to_json_text(config_with())) << "a refusal changes nothing";
 }
 
-// The first start failed before any step, for example because of a wrong path in the config. The user must be able to fix the
-// path without --fresh.
+// The first invocation failed before any step, for example because of a wrong path in the config. The user must be able to fix
+// the path without --fresh.
 TEST(RunDirectory, UntrainedRunAcceptsAnotherConfig) {
   const TemporaryFolder folder;
   opened(folder / "a");
@@ -360,9 +360,9 @@ std::int64_t term_of(const std::filesystem::path& root) {
   return nlohmann::json::parse(read_text(root / "lock")).at("term").get<std::int64_t>();
 }
 
-// Each start gets a higher term (a number in the lock file) than the start before. The lock file may be missing, because users
-// remove a lock that seems stale. Therefore the checkpoint folder records the term of its last writer too. A start with a lower
-// term could not publish checkpoints.
+// Each invocation gets a higher term (a number in the lock file) than the invocation before. The lock file may be missing,
+// because users remove a lock that seems stale. Therefore the checkpoint folder records the term of its last writer too. A
+// process with a lower term could not publish checkpoints.
 TEST(RunDirectory, RemovedLockKeepsTheTerm) {
   TemporaryFolder folder;
   for (int i = 0; i < 3; ++i) opened(folder / "a");
@@ -416,8 +416,8 @@ TEST(RunDirectory, LockProbesDoNotSeeEachOther) {
   EXPECT_FALSE(run_lock_is_held(folder / "a"));
 }
 
-// The agent was killed. The guardian process keeps the lock until it has ended the agent's workers, so the next start must
-// wait.
+// The agent was killed. The guardian process keeps the lock until it has ended the agent's workers, so the next invocation
+// must wait.
 TEST(RunDirectory, StartWaitsForTheGuardianOfADeadRun) {
   const TemporaryFolder folder;
   opened(folder / "a");
@@ -511,8 +511,7 @@ TEST(RunDirectory, UnwritableFolderIsReported) {
   EXPECT_TRUE(message.ends_with("; fix the cause or choose another --run-dir")) << message;
 }
 
-// local_dir must not be inside the run directory, because it contains copies of checkpoints for the case that the run
-// directory is lost.
+// local_dir must not be inside the run directory, because its copies of checkpoints are needed if the run directory is lost.
 TEST(RunDirectory, LocalDirInsideTheRunIsRefusedFirst) {
   const TemporaryFolder folder;
   const auto with_local_dir = [](const std::filesystem::path& path) {

@@ -148,7 +148,7 @@ class AgentStateTest : public testing::Test {
 
   using How = agent_action::Sweep::How;
   std::optional<AgentState> state_;
-  agent_action::Sweep sweep_;  // the Sweep action (an order to end leftover processes) that was returned last
+  agent_action::Sweep sweep_;  // the Sweep action (a request to end leftover processes) that was returned last
   Instant now_{std::chrono::steady_clock::time_point{}, 1'000'000'000};
   std::vector<RunEvent> events_;
   Lines begin_;
@@ -403,7 +403,7 @@ TEST_F(AgentStateTest, ALaterOwnExitCodeIsTheCause) {
 TEST_F(AgentStateTest, TheEarlierFailureIsTheCause) {
   job(3, false);
   on(WorkerExited{2, 1, {.code = 5}, 900});
-  // Rank 0 exits after the agent has ordered the stop. So this exit is a consequence of the failure of rank 2.
+  // Rank 0 exits after the agent has requested the stop. So this exit is a consequence of the failure of rank 2.
   on(WorkerExited{0, 1, {.code = 6}, 800});
   dies(1, SIGTERM);
   EXPECT_EQ(swept(), Lines{"finish 5"});
@@ -1060,7 +1060,7 @@ TEST_F(AgentStateTest, TheGuardianMayKillACutOffMemberFirst) {
   on(StopOrdered{.immediately = true, .why = "", .failure = {}, .unanswered_s = 4.0});
   EXPECT_EQ(killed(1), Lines{"sweep"});
   EXPECT_EQ(swept(), Lines{"over ended"});
-  EXPECT_EQ(cuts().size(), 1U);  // the second order to stop causes no further event
+  EXPECT_EQ(cuts().size(), 1U);  // the second request to stop causes no further event
 }
 
 TEST_F(AgentStateTest, AScriptStoppedWithExit0IsNotDone) {

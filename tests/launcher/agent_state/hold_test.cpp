@@ -1,5 +1,5 @@
-// Tests held workers: workers on one node of a multi-node job that wait with their state between two rounds (held_workers.hpp).
-// There is a test for each way in which this wait can end.
+// Tests held workers (held_workers.hpp): workers of one node of a multi-node job that keep their state between two rounds.
+// There is a test for each way in which the agent can stop holding the workers.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -365,7 +365,8 @@ TEST_F(HoldingMember, AReleaseWaitsForDismissedWorkers) {
   EXPECT_EQ(released(2, 1), Lines{"start all"});
 }
 
-// For any order of events, each started round must be reported as over exactly once, and the end of the job must end the agent.
+// For any order of events, the end of each started round must be reported exactly once, and the end of the job must end the
+// agent.
 TEST_F(HoldingMember, AnyOrderOfEventsEnds) {
   for (unsigned seed = 0; seed < 3000; ++seed) {
     std::mt19937 chance(seed);
@@ -374,7 +375,7 @@ TEST_F(HoldingMember, AnyOrderOfEventsEnds) {
     std::set<int> alive{0, 1, 2};
     // true until the coordinator has received the report that this node's round is over
     bool sweeping = false, finished = false, running = true;
-    int round = 0, owed = 1;  // `owed`: number of started rounds that the agent has not reported as over
+    int round = 0, owed = 1;  // `owed`: number of started rounds whose end the agent has not reported
     const auto feed = [&](const AgentEvent& event) {
       for (const std::string& line : on(event)) {
         if (line == "sweep") sweeping = true;

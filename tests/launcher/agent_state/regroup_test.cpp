@@ -22,8 +22,8 @@ TEST(PendingRegroup, IsCompleteWhenAllRanksHaveJoined) {
   regroup.ready(0, 3, 120);
   regroup.ready(2, 3, 119);
   EXPECT_FALSE(regroup.joined(0, 3, 120, 3));
-  EXPECT_FALSE(regroup.joined(0, 3, 120, 3));  // a second report of rank 0 does not count
-  EXPECT_FALSE(regroup.joined(2, 2, 100, 3));  // a report about an older process group does not count
+  EXPECT_FALSE(regroup.joined(0, 3, 120, 3));  // a second report of rank 0 is ignored
+  EXPECT_FALSE(regroup.joined(2, 2, 100, 3));  // a report about an older process group is ignored
   EXPECT_FALSE(regroup.joined(2, 3, 120, 3));
   EXPECT_TRUE(regroup.joined(1, 3, 120, 3));
   EXPECT_EQ(regroup.keepers(), (std::vector<int>{0, 2}));

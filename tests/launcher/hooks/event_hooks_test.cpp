@@ -78,8 +78,8 @@ TEST(EventHooks, WithoutDescriptorsNoCommandStarts) {
   commands.finish();
 }
 
-// If a command inherited the agent's abstract socket, the name of the master port would stay in use. Then the next round could
-// not use the port.
+// The agent reserves the master port with an abstract socket. If a command inherited that socket, the port would stay reserved,
+// and the next round could not use it.
 TEST(EventHooks, ACommandInheritsNoAgentDescriptor) {
   boost::asio::io_context io{1};
   EventHooks commands(io, {.on_failure = ":"}, [](const std::string&) {});

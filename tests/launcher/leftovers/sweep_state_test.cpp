@@ -196,8 +196,8 @@ TEST_F(SweepStateTest, ALeftoverWithTheWorkersProgramIsAwaited) {
   EXPECT_TRUE(counts_as_running(0));
 }
 
-// A start script may leave a process with the worker's program behind, for example the loop "while :; do nvidia-smi; sleep 10;
-// done &".
+// A start script may leave behind a process that runs the same program as the worker, for example the loop "while :; do
+// nvidia-smi; sleep 10; done &".
 TEST_F(SweepStateTest, AnIdleLeftoverWithTheWorkersProgramIsNotAwaited) {
   worker_left(0, Ended::kDone, {{.pid = 7, .worker = 0, .same_program = true}});
   EXPECT_TRUE(after(SweepState::kIdle - milliseconds(1)).scan_at.has_value());

@@ -1,4 +1,4 @@
-// Tests which CPUs each local rank gets. This file describes some machines. Other machines are XML files, which hwloc reads.
+// Tests which CPUs each local rank gets. Some machines are described in this file, and others in XML files that hwloc reads.
 #include "launcher/machine/numa_binding.hpp"
 
 #include <gtest/gtest.h>

@@ -107,7 +107,7 @@ TEST_F(Clients, WaitingOnesUseFewDescriptors) {
 TEST_F(Clients, AllReachASlowStore) {
   const OpenFiles limit(4096);
   const ListeningSockets store = clients_.open({});
-  constexpr int kMany = 400;  // more than the socket's buffer can hold
+  constexpr int kMany = 400;  // together, the data of these clients exceeds the buffer of the socket
   const int fd = connection();
   for (int i = 0; i < kMany; ++i) ASSERT_TRUE(clients_.take(fd, std::string(2000, '\0')));
   int received = 0;

@@ -1,4 +1,4 @@
-// Tests which failures of nodes count, which nodes are reported as failing, and the limits of the history.
+// Tests which failures of nodes are counted, which nodes are reported as failing, and the limits of the history.
 #include "launcher/node_history/node_history.hpp"
 
 #include <gtest/gtest.h>

@@ -292,7 +292,7 @@ TEST_F(OutputTest, LinesOfManyRanksInAnyPiecesStayWhole) {
 TEST_F(OutputTest, ASlowTerminalDropsAndCountsWholeLines) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   const std::string line = std::string(999, 'x') + "\n";
-  constexpr std::uint64_t kLines = 4000;  // 4 MB, but the pipe holds only 64 KiB and the queue 1 MiB
+  constexpr std::uint64_t kLines = 4000;  // 4 MB in total; the pipe can hold only 64 KiB, and the queue only 1 MiB
   for (std::uint64_t i = 0; i < kLines; ++i) console.lines(Stream::kStdout, line);
   EXPECT_GT(console.dropped_lines(), 2000u);
   std::string text;

@@ -252,7 +252,7 @@ TEST_F(ReportTest, EarlyExitsAndPythonErrorsAreKept) {
   EXPECT_EQ(text.find("final message"), std::string::npos);
 }
 
-// In report.json, the counted time ends at the newest event. In the line for a client, it ends now.
+// report.json accounts for the time up to the newest event. The line for a client accounts for the time up to now.
 TEST_F(ReportTest, TheLineOfARunningJobHasTheTimeUntilNow) {
   ReportDocument document({"small", "/runs/small", {"ddptrain"}, 3, true, false}, "host", 7, std::nullopt);
   const auto on = [&](const RunEvent& event) { document.on(event, 0, std::numeric_limits<std::int64_t>::max()); };

@@ -58,8 +58,8 @@ TEST_F(TimeAccountTest, SettingTheClockAddsNoTime) {
   EXPECT_DOUBLE_EQ(of(TimeAccount::Part::kTraining), 15);
 }
 
-// The event of the worker's start has a timestamp from before the clock was set, but the event is processed after that. This
-// must not add or remove time.
+// The event of the worker's start has a timestamp from before the clock was set, but the event is processed after that. The
+// change of the clock must not add or remove time.
 TEST_F(TimeAccountTest, SettingTheClockAfterAnEventAddsNoTime) {
   for (const std::int64_t set_by : {86400, -86400}) {
     account_ = TimeAccount();

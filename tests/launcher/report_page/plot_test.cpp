@@ -29,7 +29,7 @@ TEST(Plot, ReadsPointsAndRestartsAfterFailures) {
   ASSERT_EQ(loss.points.size(), 2u);
   EXPECT_EQ(loss.points[1].x, 30);
   EXPECT_EQ(loss.points[1].y, 1.5);
-  // a new start after a planned stop is not a failure, so it is not in this list
+  // a restart by the user after a planned stop is not a failure, so it is not in this list
   EXPECT_EQ(loss.resumed, (std::vector<double>{20, 30}));
   EXPECT_EQ(metric_in(kFailedRun, "accuracy").points.size(), 1u);
 }

@@ -1,4 +1,4 @@
-// Tests the status that ddprun sends to the server of Kubeflow: its fields and limits, when it is sent, and the server's
+// Tests the status that ddprun sends to Kubeflow's server: its fields and limits, when it is sent, and the server's
 // address.
 #include "launcher/scheduler_status/kubeflow_body.hpp"
 
@@ -71,7 +71,7 @@ TEST(KubeflowStatus, StaysWithinTheLimitsOfTheServer) {
 
 TEST(KubeflowStatus, LosesMetricsBeforeItIsTooLong) {
   ProgressShown shown = progress(1, 10);
-  const std::string escaped(60, '\x01');  // each becomes six characters
+  const std::string escaped(60, '\x01');  // in JSON each of these characters becomes six characters
   for (int i = 100; i < 350; ++i) shown.progress.figures.push_back({escaped + std::to_string(i), 1});
   const std::string body = kubeflow_status(shown, {}, kTime);
   EXPECT_LE(body.size(), kMaxStatusBytes);

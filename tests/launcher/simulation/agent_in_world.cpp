@@ -154,7 +154,7 @@ class AgentInWorld final : public SimulatedLauncher {
     std::int64_t pid = 0;
     bool lives = false;
     bool listens = false;  // the worker has connected to the agent and reported its capabilities
-    bool waits = false;    // the worker waits with its state until the next round
+    bool waits = false;    // the worker is held: it keeps its state until the next round
     bool stop_requested = false;
     bool is_killed = false;
     bool fails = false;  // true if the worker fails by itself and not because of a stop
@@ -317,8 +317,8 @@ class AgentInWorld final : public SimulatedLauncher {
         std::all_of(workers_.begin(), workers_.end(), ended_well))
       over.how = How::kDone;
     if (flaw_ == Flaw::kCallsEndedSaved && over.how == How::kEnded && saves_) over.how = How::kSaved;
-    // If the workers of a node wait with their state, the node reports the end of its round before a killed replacement has
-    // exited. That replacement does not count as running.
+    // If the workers of a node are held, the node reports the end of its round before a killed replacement has exited. That
+    // replacement does not count as running.
     const auto is_left = [&](const Worker& w) { return works(w) && !(over.holds && w.is_killed); };
     if (std::any_of(workers_.begin(), workers_.end(), is_left))
       host_.violate("a round is reported as over while a worker runs");
@@ -354,7 +354,7 @@ class AgentInWorld final : public SimulatedLauncher {
   void carry(const agent_action::StartStandby&) { host_.violate("a member has a standby"); }
   void carry(const agent_action::DismissStandbys&) { host_.violate("a member has a standby"); }
 
-  // After an order to end the round, a node must report within 20 s that its workers have ended.
+  // After a request to end the round, a node must report within 20 s that its workers have ended.
   void expect_end() {
     if (std::exchange(owes_end_, in_a_round_) || !in_a_round_) return;
     owed_for_ = 0;
@@ -513,9 +513,9 @@ class AgentInWorld final : public SimulatedLauncher {
   bool dismissed_ = false;
   bool saves_ = false;
   bool holds_now_ = false;
-  bool in_a_round_ = false;  // true from the node's order to start workers until the agent reports the end of these workers
+  bool in_a_round_ = false;  // true from the node's request to start workers until the agent reports the end of these workers
   bool owes_end_ = false;
-  int owed_for_ = 0;  // seconds since the node ordered the round to end
+  int owed_for_ = 0;  // seconds since the node requested the end of the round
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Tests how StragglerMonitor combines step times from workers with counters of the system. The test provides the step times
+// Tests how StragglerMonitor combines step times from workers with system counters. The test provides the step times
 // and the counters. tests/whole_program/test_stragglers.py tests whole programs.
 #include "launcher/stragglers/straggler_monitor.hpp"
 
@@ -74,7 +74,7 @@ TEST_F(StragglerMonitorTest, StoppedTimeIsProcessorDelay) {
   EXPECT_EQ(found_[0].kind, StragglerKind::kProcessor);
 }
 
-// The slow rank sleeps, and no counter of the kernel shows the reason. So the monitor samples the state of that rank's process
+// The slow rank sleeps, and no kernel counter shows the reason. So the monitor samples the state of that rank's process
 // before it reports the rank.
 TEST_F(StragglerMonitorTest, ASleepingSuspectIsSampledFirst) {
   for (const bool at_disk : {true, false}) {

@@ -176,8 +176,8 @@ TEST_F(StragglerStateTest, PeriodicPausesAreFound) {
   EXPECT_EQ(texts, Texts{"2 processor"});
 }
 
-// Rank 1 is stopped while it waits. Both ranks report the same waiting time, so only the stopped time shows which rank delays
-// the other.
+// Rank 1 is stopped while it waits. Both ranks report the same waiting time. Only the time for which rank 1 was stopped shows
+// which rank delays the other.
 TEST_F(StragglerStateTest, StopsWhileWaitingDelayTheOthers) {
   begin(2);
   std::vector<Straggler> found;
@@ -190,7 +190,8 @@ TEST_F(StragglerStateTest, StopsWhileWaitingDelayTheOthers) {
   EXPECT_EQ(text_of(found[0]), "1 processor");
 }
 
-// The ranks' own times differ, but no rank waits. Either the ranks exchange no data, or the exchange is not measured.
+// The computing times of the ranks differ, but no rank waits. Either the ranks exchange no data, or the exchange is not
+// measured.
 TEST_F(StragglerStateTest, WithoutWaitingRanksThereIsNoStraggler) {
   for (std::int64_t step = 1; step <= 100; ++step) {
     for (int rank = 0; rank < 4; ++rank) state_.add({.rank = rank, .step = step, .own = rank == 1 ? 0.050 : 0.020});

@@ -141,8 +141,8 @@ TEST(WorkerEnvironment, ThreadsAndNcclKeepGivenValues) {
   EXPECT_EQ(as_map(worker_environment({}, settings)).at("OMP_NUM_THREADS"), "4");
 }
 
-// If a rank of a script waits for a lost rank, the agent does not end it. So the timeouts of NCCL must end that rank. For
-// ddptrain the agent itself handles lost ranks.
+// If a rank of a script waits for a lost rank, the agent does not end the waiting rank. So the timeouts of NCCL must end it.
+// For ddptrain the agent itself handles lost ranks.
 TEST(WorkerEnvironment, NcclWatchdogDoesNotEndWatchedWorkers) {
   WorkerSettings settings = settings_of_rank(0, 2);
   const std::vector<std::string> inherited{"TORCH_NCCL_ASYNC_ERROR_HANDLING=3", "TORCH_NCCL_ENABLE_MONITORING=1"};

@@ -7,8 +7,8 @@ namespace ddprun::rendezvous {
 namespace {
 
 // A release is the message that starts a round. Each node that got it has received a message of its coordinator. So the
-// release must count for the leader lease, even after the next round has started. Regression: the next round started
-// immediately, and the coordinator lost its lease under the previous round.
+// release must count as contact with the node for the leader lease, even after the next round has started. Regression: the
+// next round started immediately, and the coordinator lost its lease under the previous round.
 TEST_F(RunningRound, ImmediateNextRoundKeepsTheAuthority) {
   const auto gets_no_reply = [&](LinkId link) {
     send_from(link, Ping{.stamp = stamp_of(time_), .echo = 0, .realtime_ns = 0, .installed = released_[link].id});
@@ -49,8 +49,8 @@ TEST_F(RunningRound, NodeCountsOnlyAfterItsWelcomeIsAnswered) {
   EXPECT_FALSE(over_.empty());
 }
 
-// One of two nodes is lost. The other node ends the job in a round that no other node has recorded. This end must not count,
-// because the lost node could still get the arbiter's vote and run the job again.
+// One of two nodes is lost. The other node ends the job in a round that no other node has recorded. This end of the job must
+// not take effect, because the lost node could still get the arbiter's vote and run the job again.
 class TwoNodesWithArbiter : public RunningRound {
  protected:
   TwoNodesWithArbiter() : RunningRound(1, Arbiter::kEtcd) {}

@@ -1,5 +1,5 @@
-// Tests when the coordinator lets workers wait with their state for the next round, and when the end of a round counts as a
-// restart. It also tests nodes whose workers have finished.
+// Tests when the coordinator holds workers (which then keep their state for the next round). Also tests when the end of a
+// round counts as a restart. It also tests nodes whose workers have finished.
 #include <gtest/gtest.h>
 
 #include "tests/rendezvous/coordinator/running_round.hpp"
@@ -82,8 +82,8 @@ TEST_F(RunningRound, StopSignalSavesHeldState) {
   EXPECT_EQ(job_over_->exit_code, 85);
 }
 
-// On other nodes, workers may still be waiting for a process group. So the node that reports held state must get the order to
-// save first.
+// On other nodes, workers may still be waiting for a process group. So the node that reports held state must be the first to
+// receive the request to save.
 TEST_F(RunningRound, NodeThatReportsHeldStateSavesFirst) {
   for (const LinkId link : {kOther, kSelfLink}) send_from(link, StopRequest{15});
   saves_.clear();
@@ -121,8 +121,8 @@ TEST_F(NoReplacement, HeldStateIsSavedBeforeTheJobEnds) {
   EXPECT_EQ(job_over_->why, "0 of 0 restarts are left; the state held by the other workers is saved: run it again to continue");
 }
 
-// The next start would fail too, because of the bad data. So the exit code must not request a restart, even after a successful
-// save.
+// If the job were started again, it would fail too, because of the bad data. So the exit code must not request a restart, even
+// after a successful save.
 TEST_F(NoReplacement, BadDataKeepsItsExitCodeAfterTheSave) {
   ends(Cause::kUsage, true);
   send_from(kSelfLink, StopReady{.round = round(), .started = 40});

@@ -75,7 +75,7 @@ class Reserves : public testing::Test {
   Time time_{std::chrono::seconds(1000)};
   std::optional<Coordinator> coordinator_;
   std::map<int, std::string> waits_;  // the newest Waiting message to each node
-  std::map<int, std::int32_t> rank_;  // group rank in the newest round; -1: a spare
+  std::map<int, std::int32_t> rank_;  // group rank in the newest round; -1 for a spare
   std::vector<std::string> failed_hosts_;
   std::string welcome_hostname_;
   RoundId round_{};

@@ -106,8 +106,8 @@ TEST_F(RunningRound, NodeThatFinishesBeforeLeavingEndsNoRound) {
   EXPECT_EQ(job_over_->exit_code, 0);
 }
 
-// Workers wait with their state between two rounds. A stop signal must save that state, so a round is started only for this
-// save.
+// Held workers have kept their state between two rounds. After a stop signal that state must be saved, so a round is started
+// only for this save.
 TEST_F(RunningRound, SignalDuringAHoldSavesInTheNextRound) {
   const RoundId first = round();
   send_from(kOther, Leave{"a signal"});

@@ -36,7 +36,7 @@ class Surplus : public testing::Test {
       }
     }
   }
-  // Lets a node join whose node id equals the number of its link.
+  // Adds a node whose node id equals the number of its link.
   void join(LinkId link, std::uint64_t command, std::int32_t min_nodes = 2, std::int32_t max_nodes = 2) {
     join_as(link == kSelfLink ? 1 : static_cast<std::uint8_t>(link), link, command, min_nodes, max_nodes);
   }

@@ -124,7 +124,7 @@ TEST_F(OneMember, AnswersAWelcomeImmediately) {
   const auto welcomed = receive(Welcome{.term = 1, .coordinator = {1}, .lease_ms = 5000, .stamp = 77});
   ASSERT_NE(sent<Ping>(welcomed), nullptr);
   EXPECT_EQ(sent<Ping>(welcomed)->echo, 77);
-  // But the node must not send another ping right after that.
+  // After the answer to this ping, the node must not send another ping immediately.
   EXPECT_EQ(sent<Ping>(receive(answer(time_, std::chrono::nanoseconds{0}))), nullptr);
 }
 
@@ -139,8 +139,9 @@ TEST_F(OneMember, PingsAgainWhenItsRecordIsWritten) {
   EXPECT_EQ(sent<Ping>(feed(member_event::RecordWritten{})), nullptr);
 }
 
-// Until a majority has installed the new round, the previous round counts too. If the previous round is small, the loss of one
-// node can mean the loss of the majority. So the member pings immediately and does not wait for the ping interval.
+// Until a majority has installed the new round, decisions also need a majority of the previous round. If the previous round is
+// small, the loss of one node can mean the loss of the majority. So the member pings immediately and does not wait for the
+// ping interval.
 TEST_F(OneMember, PingsImmediatelyAfterASmallRound) {
   receive(Welcome{.term = 1, .coordinator = {1}, .lease_ms = 5000});
   receive(release(1, 1));
@@ -270,7 +271,7 @@ TEST_F(OneMember, RepeatsDoneAndNotReady) {
   EXPECT_EQ(sent<Ready>(back), nullptr);
 }
 
-// If a round starts only to save held state, the order to save may arrive before the workers have started.
+// If a round starts only to save held state, the request to save may arrive before the workers have started.
 TEST_F(OneMember, StartsWorkersBeforeASave) {
   receive(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   receive(release(3, 0));
@@ -283,8 +284,8 @@ TEST_F(OneMember, StartsWorkersBeforeASave) {
   EXPECT_EQ(find<StopAndSave>(actions)->signal, 15);
 }
 
-// The workers wait with their state for a round that does not start. The workers run again to save the state, if their lease
-// allows it.
+// The workers keep their state for a round that does not start. The workers run again to save the state, if their lease allows
+// it.
 TEST_F(OneMember, SavesHeldStateDuringItsLease) {
   receive(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   receive(release(3, 0));

@@ -69,8 +69,8 @@ TEST_F(ThreeNodes, CountsANodeWithTwoLinksOnce) {
   EXPECT_FALSE(campaigns());
 }
 
-// A broken connection may close late, after its node has sent a newer Hello over another connection. The newest Hello must
-// count.
+// A broken connection may close late, after its node has sent a newer Hello over another connection. The candidate must use
+// the newest Hello.
 TEST_F(ThreeNodes, CountsANodeByItsNewestHello) {
   leader_election_.add(7, hello(3, 1, state({1, 0}, 2)));
   EXPECT_FALSE(campaigns());

@@ -46,7 +46,7 @@ TEST_F(OneNode, AcceptsAPlausibleVoter) {
 }
 
 // A voter reports a round that cannot exist. If that round counted as the newest, no candidate could win an election, because
-// no majority has that round.
+// no majority has installed that round.
 TEST_F(OneNode, RefusesAVoterWithImpossibleRounds) {
   Hello voter = hello();
   voter.state.promised_term = ~std::uint64_t{0};

@@ -71,7 +71,7 @@ TEST_F(RecordGateTest, PingsReportOnlyWrittenState) {
   ASSERT_EQ(now.size(), 1u);
   Ping ping = std::get<Ping>(std::get<node_action::ToListener>(now.front()).message);
   EXPECT_EQ(ping.installed, (RoundId{3, 4}));
-  EXPECT_EQ(ping.echo, 8);  // the term of this round was promised earlier, and that promise is on disk
+  EXPECT_EQ(ping.echo, 8);  // this message need not wait: the term was promised earlier, and that promise is on disk
 
   remember(record(4, 5));
   now = to_leader(Ping{.stamp = 10, .echo = 9, .realtime_ns = 0, .installed = {3, 5}});

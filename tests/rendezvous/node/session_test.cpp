@@ -139,7 +139,7 @@ TEST(Session, ConfirmsLargeMessagesImmediately) {
   EXPECT_FALSE(ends.coordinator.confirmation().has_value());
 }
 
-// A user's query may have up to 4 KiB. So the size of its text must count toward the limit of kept messages.
+// A user's query may have up to 4 KiB. So the size of its text must count toward the limit on kept messages.
 TEST(Session, QueriesCountWithTheirText) {
   const std::string text(kMaxQueryBytes, 'q');
   EXPECT_GE(approximate_size(FromMember(ClusterQuery{.text = text})), text.size());

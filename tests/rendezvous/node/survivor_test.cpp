@@ -14,8 +14,8 @@ using std::chrono::seconds;
 
 constexpr LinkId kNewcomer = 10;
 
-// The first coordinator transferred its leadership in round 0. The next coordinator then started round 1 without it. The Hello
-// on behalf of the first coordinator must contain round 1 too.
+// The first coordinator transferred its leadership in round 0. The next coordinator then started round 1 without the first
+// one. The Hello on behalf of the first coordinator must contain round 1 too.
 TEST(DepartedCoordinator, VotesInTheRoundOfItsSuccessor) {
   const Config before{.id = {1, 0}, .born = 1, .nodes = 2, .rank = 1};
   const TransferLeadership transfer{.node = {1},

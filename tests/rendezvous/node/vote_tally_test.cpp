@@ -77,8 +77,8 @@ TEST_F(NodesWithoutTheRound, MayDisconnectOrInstallIt) {
   EXPECT_EQ(majority(lacks(0)), Majority::kNone);
 }
 
-// Several nodes report the same rank, which may be the candidate's own rank. These nodes count as one rank that does not have
-// the round.
+// Several nodes that have not installed the round report the same rank, which may be the candidate's own rank. They count only
+// once.
 TEST_F(NodesWithoutTheRound, EachRankCountsOnce) {
   const Hello same_rank = hello(7, lacks(0)), one = hello(2, has(2));
   vote_tally_.add(1, same_rank);
@@ -94,7 +94,7 @@ TEST_F(NodesWithoutTheRound, EachRankCountsOnce) {
   EXPECT_EQ(majority(has(-1)), Majority::kPreviousOnly) << "another node with that rank still lacks it";
 }
 
-// The commit of a round does not need a spare or a new node, so these nodes do not count.
+// The commit of a round does not need a spare or a new node, so these nodes are not counted.
 TEST_F(NodesWithoutTheRound, SparesDoNotCount) {
   const Hello spare = hello(7, lacks(-1)), one = hello(1, has(1));
   vote_tally_.add(1, spare);
@@ -102,7 +102,7 @@ TEST_F(NodesWithoutTheRound, SparesDoNotCount) {
   EXPECT_EQ(majority(lacks(0)), Majority::kNone);
 }
 
-// An arbiter never installs (records) a round. So it must not count as a node that does not have the round.
+// An arbiter never installs (records) a round. So it must not count as a node that has not installed the round.
 TEST_F(NodesWithoutTheRound, ArbiterDoesNotCount) {
   before_ = {.id = {1, 1}, .born = 1, .nodes = 2, .rank = 0, .arbiter = Arbiter::kEtcd, .founder = {9}};
   vote_tally_.count_for(kNewest, before_, released_);

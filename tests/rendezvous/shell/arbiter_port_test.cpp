@@ -1,5 +1,6 @@
-// Tests the ports to arbiters: a real shared run directory, and the messages to etcd. No query may take longer than its time
-// limit. tests/whole_program/test_lone_survivor.py sends these messages to a real etcd server.
+// Tests the two implementations of ArbiterPort: one with a real shared run directory, and one whose messages to etcd are
+// checked. No query may take longer than its time limit. tests/whole_program/test_lone_survivor.py sends these messages to a
+// real etcd server.
 #include "rendezvous/shell/arbiter_port.hpp"
 
 #include <fcntl.h>

@@ -113,8 +113,8 @@ TEST(RecordFile, NewFolderProvesNothing) {
   EXPECT_FALSE(second.self || second.job_elsewhere);
 }
 
-// Expects the state that is restored after a record was lost. The state must contain the loss, because the job may be running
-// elsewhere.
+// Expects the state that is restored after a record was lost. The state must contain the fact that a record was lost, because
+// the job may be running elsewhere.
 void expect_job_elsewhere(const RestoredState& restored) {
   EXPECT_FALSE(restored.self);
   EXPECT_TRUE(restored.job_elsewhere);

@@ -246,7 +246,7 @@ void World::schedule_death_notice(Agent& agent, int index, bool silent) {
 }
 
 // The guardian first deletes the node's record, so that no later process uses its node id. If a new process already uses the
-// node id, no notice is sent, because that process votes itself.
+// node id, no notice is sent, because the new process can vote in elections itself.
 void World::send_death_notice(const Event& event) {
   Agent& agent = agents_[static_cast<std::size_t>(event.a)];
   const coordinator_action::SetDeathNotice& death_notice = death_notices_[static_cast<std::size_t>(event.b)];
@@ -297,7 +297,7 @@ void World::unstick(int index) {
   }
 }
 
-// Called when all nodes of a round train. Schedules the loss of the coordinator, or records how long the recovery took.
+// Called when all nodes of a round are training. Schedules the loss of the coordinator, or records how long the recovery took.
 void World::note_full(const Round& round) {
   if (!scenario_.loses_coordinator) return;
   if (coordinator_lost_ == 0 && round.first.nodes == std::ssize(agents_)) {
@@ -353,7 +353,7 @@ void World::complete_write(int index) {
   schedule(time_, Event::Kind::kWriteReported, index, ok ? 1 : 0, agent.life);
 }
 
-// Completes the pending writes of a process that ends normally. Such a process waits until its records are on disk.
+// Completes the pending writes of a process that ends normally, because such a process waits until its records are on disk.
 void World::finish_writing(Agent& agent) {
   for (const member_action::Remember& one : std::exchange(agent.writing, {})) remember(agent, one);
 }

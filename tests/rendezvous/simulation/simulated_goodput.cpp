@@ -1,6 +1,6 @@
 // Measures the goodput in World (simulated_world.hpp). While no fault disturbs the nodes and enough nodes are connected, the
-// job must train. This check finds rules that take too much time, and states that a job never leaves. The invariants about
-// overlapping rounds cannot find these two kinds of defects.
+// job must train. This check finds steps of the protocol that take too long, and states that a job never leaves. The
+// invariants about overlapping rounds cannot find these two kinds of defects.
 #include <algorithm>
 
 #include "tests/rendezvous/simulation/simulated_world.hpp"

@@ -92,8 +92,9 @@ void World::note_release(int index, std::uint32_t life, const Release& release, 
 }
 
 // Checks an invariant: two rounds never train at the same time, except that nodes may leave an older round at different times.
-// While a round trains, no round of another coordinator may train, and no other round that has no node in common with it. A
-// node of the newer round must not train in the older round. Workers count even if their agent is dead.
+// While a round trains, two kinds of rounds must not train: a round of another coordinator, and a round that has no node in
+// common with it. A node of the newer round must not train in the older round. The invariant also covers workers whose agent
+// is dead.
 void World::check_training(int index) {
   const RoundId self_id = agents_[static_cast<std::size_t>(index)].round;
   for (auto& [id, other] : rounds_) {
@@ -107,9 +108,9 @@ void World::check_training(int index) {
   }
 }
 
-// Returns true if two conditions are met. The coordinator of this round was started in a new container after its record was
-// lost. And it could reach no other node while it searched for a running job for one lease. docs/rendezvous.md describes this
-// as the only case without a guarantee.
+// Returns true if two conditions are met. First, the coordinator of this round was started in a new container after its record
+// was lost. Second, it could reach no other node while it searched for a running job for one lease. docs/rendezvous.md
+// describes this as the only case without a guarantee.
 bool World::started_alone_without_memory(const RoundId& id) const {
   const int first = rounds_.at(id).coordinator;
   if (!in_containers_ || first < 0) return false;

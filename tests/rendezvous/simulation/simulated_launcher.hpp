@@ -1,6 +1,6 @@
-// The interface between a simulated node and its launcher, which manages the workers. Each start of a node creates a launcher,
-// which receives the node's actions. tests/launcher/simulation implements the interface with the real agent. If there is no
-// launcher, World simulates the workers in a simplified way.
+// The interface between a simulated node and its launcher, which manages the workers. When a node is started, a new launcher
+// is created, which receives the node's actions. tests/launcher/simulation implements the interface with the real agent. If
+// there is no launcher, World simulates the workers in a simplified way.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class LauncherHost {
   virtual void worker_may_have_failed() = 0;  // Call this when a worker has failed while it was being stopped.
   virtual void round_is_lost() = 0;           // Call this when the round ends for a reason that does not count as a restart.
   virtual void saves_at(std::int64_t step) = 0;
-  virtual void no_deadline() = 0;  // Call this when the guardian need not kill the workers at a certain time any more.
+  virtual void no_deadline() = 0;  // Call this when the guardian no longer needs to kill the workers at a certain time.
   virtual void leaves_permanently() = 0;
   virtual void hangs(bool so) = 0;  // Call this with true if the workers of this round do not start to train.
 

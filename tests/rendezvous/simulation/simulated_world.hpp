@@ -23,7 +23,7 @@
 
 namespace ddprun::rendezvous::simulation {
 
-using Nanos = std::int64_t;  // true time since the start of the simulation
+using Nanos = std::int64_t;  // nanoseconds since the start of the simulation, independent of the clocks of the hosts
 constexpr Nanos kMs = 1'000'000;
 constexpr Nanos kSecond = 1000 * kMs;
 constexpr Nanos kNever = INT64_MAX;
@@ -31,7 +31,7 @@ constexpr Nanos kRecovery = 120 * kSecond;  // after all faults have ended, the 
 // how long the coordinator waits until workers have ended; longer than a graceful stop, which takes up to 9 s
 constexpr Nanos kReadyTimeout = 12 * kSecond;
 constexpr Nanos kResume = 900 * kMs;  // how long a session waits for a new connection, by the fastest clock
-// The same wait as kResume, but by the slowest clock, plus the time of messages in flight.
+// The same time by the slowest clock, plus the time that messages spend on the network. So no session waits longer than this.
 constexpr Nanos kMaxResume = 1200 * kMs;
 constexpr Nanos kStuckFor = 45 * kSecond;
 constexpr std::size_t kLargestRelease = 2048;
@@ -41,7 +41,8 @@ constexpr Nanos kLease = 5 * kSecond;
 // A guardian kills its workers at most this late after their grant has ended. A grant lasts 0.8 leases. Even on the slowest
 // clock, the grant plus this delay is shorter than one lease on the fastest clock. The margin is a fiftieth of a lease.
 constexpr Nanos kMaxGuardianDelay = 90 * kMs;
-constexpr Nanos kResumesWithin = 3 * kMs;   // after a block of its loop, an agent handles all waiting events within this time
+// after its event loop was blocked, an agent handles all waiting events within this time
+constexpr Nanos kResumesWithin = 3 * kMs;
 constexpr Nanos kReapedWithin = 900 * kMs;  // a guardian reaps all workers of a dead agent within this time
 constexpr int kBrokenDevice = 9;            // exit code of a node that leaves because its device has failed
 
@@ -81,7 +82,8 @@ struct Agent {
   coordinator_action::SetDeathNotice death_notice;  // the death notice that the guardian of this node would send
   RestoredState disk;                               // the persistent state that the next process on this host finds
   bool remembers = true;                            // false if records can't be written, so that the next process finds none
-  Nanos probing_since = kNever;                     // in a new container: when this node started to search for a running job
+  // only in a new container: the time at which this node started to search for a running job
+  Nanos probing_since = kNever;
   // Delays messages until records are written. Used only if disks are slow.
   RecordGate gate;
   std::deque<member_action::Remember> writing;
@@ -110,7 +112,7 @@ struct Agent {
   bool newcomer = false;  // this node starts without a record while the job is already running, so it must not lead
   int local_world_size = 1;
   std::uint32_t life = 0;      // incremented when the process starts and when it ends
-  std::uint32_t id_since = 0;  // value of `life` at the last start at which this node had no record and got a new node id
+  std::uint32_t id_since = 0;  // value of `life` when this node was last started without a record, and so got a new node id
   // the arbiter has voted for the other node, and after that this node has not followed a coordinator
   bool outvoted = false;
   Nanos timer_at = kNever;
@@ -143,7 +145,7 @@ struct Round {
   std::map<std::int32_t, std::int32_t> offsets;
   std::set<int> training;
   bool full = false;  // true after all nodes of the round have trained at the same time
-  // The following fields are possible reasons for the end of the round.
+  // The following fields record what may end the round.
   std::set<int> finished;  // nodes that have reported to the coordinator that they have finished
   std::set<int> lost;      // nodes to which the coordinator no longer has a link
   bool failed = false;
@@ -455,7 +457,7 @@ class World {
   std::map<std::pair<int, int>, Slow> slow_;  // the key is the pair of sender and receiver
   Result result_;
   std::uint64_t next_query_ = 1;
-  std::int32_t identity_changes_ = 0;  // number of starts in which a node may have got a different node id
+  std::int32_t identity_changes_ = 0;  // how often a node was started in such a way that it may have got a different node id
   // for each query to a single node, the number of the query and that node
   std::map<std::uint64_t, NodeId> single_node_queries_;
   // the received answers, each with the number of its query and the node that answered

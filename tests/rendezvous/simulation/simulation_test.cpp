@@ -91,7 +91,7 @@ TEST(Simulation, EverySeedKeepsTheInvariants) {
                                    << "failed: " << testing::PrintToString(all.failing);
   std::printf("%llu of %llu seeds ended early in a case without a promise\n", static_cast<unsigned long long>(all.excused),
               static_cast<unsigned long long>(seeds));
-  // Only few runs may end early as excused. An excused run is a case for which docs/rendezvous.md gives no guarantee.
+  // Only a few runs may be excused and end early. An excused run is a case for which docs/rendezvous.md gives no guarantee.
   EXPECT_LE(all.excused, 1 + seeds / 100);
 }
 
@@ -134,7 +134,7 @@ TEST(Simulation, NoNodeGivesUpDuringAnElection) {
 
 // The first node loses its record and returns. The node is cut off, or (seed 4844) starts in a new container that contains no
 // trace of the job. If the node led without a check, two rounds would train at the same time. This happened with seed 19440:
-// the node treated a new container as a first start and queried no other node.
+// the node assumed in its new container that the job had not been started before, and queried no other node.
 TEST(Simulation, FirstNodeWithoutMemoryLeadsNoSecondJob) {
   Rules leads_immediately;
   leads_immediately.first_round_is_exclusive = false;
@@ -146,7 +146,7 @@ TEST(Simulation, FirstNodeWithoutMemoryLeadsNoSecondJob) {
 }
 
 // Returns the fraction of the undisturbed time in which jobs train. The caller checks a lower bound. In addition, an
-// undisturbed job must never be idle for 30 s. If a rule takes too much time, one of these two limits is violated.
+// undisturbed job must never be idle for 30 s. If a rule delays the job too much, one of these two limits is violated.
 double goodput(std::uint64_t seeds, const Rules& rules) {
   double calm = 0;
   double trained = 0;
@@ -165,7 +165,8 @@ TEST(Simulation, UndisturbedJobTrains) {
 #endif
   EXPECT_GT(goodput(kOrdinarySeeds, Rules{}), 0.8);
   Rules slow;
-  // The value is a fraction of the lease. Few grants are that long, so most starts must wait for a later grant.
+  // This is a fraction of the lease. Few grants of worker time are that long, so the workers of most rounds cannot start
+  // before a later grant.
   slow.min_grant_to_start = 0.78;
   EXPECT_LT(goodput(kOrdinarySeeds, slow), 0.8);
 }
@@ -225,8 +226,8 @@ TEST(Simulation, ClockThatStopsDuringSuspendIsDetected) {
   EXPECT_TRUE(noticed);
 }
 
-// The coordinator of many nodes loses power. The work of each other node until training resumes must be bounded. This work
-// includes the TLS handshakes of all nodes with the possible successors, which cost the server 0.3 ms each.
+// The coordinator of many nodes loses power. Until training resumes, each of the other nodes must do only a bounded amount of
+// work. This work includes the TLS handshakes of all nodes with the possible successors, which cost the server 0.3 ms each.
 void lose_coordinator_of(int agents) {
   const Result result = simulate({.seed = 5, .agents = agents, .faults = false, .loses_coordinator = true});
   ASSERT_EQ(result.violation, "");

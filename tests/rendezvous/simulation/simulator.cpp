@@ -87,7 +87,8 @@ void World::build() {
   }
   in_containers_ = scenario_.faults && std::mt19937_64(scenario_.seed + 7331)() % 4 == 0;
   for (Agent& agent : agents_) agent.disk.had_storage = !in_containers_;
-  // If there are spares, no records are lost, because spares without records could start the job again elsewhere.
+  // If there are spares, the simulation deletes no records, because spares without records could start the job again
+  // elsewhere.
   memory_random_.seed(scenario_.seed + 5227);
   notice_random_.seed(scenario_.seed + 99);
   memory_is_lost_ = scenario_.faults && count > 1 && count <= max_nodes_ && memory_chance(35);
@@ -316,7 +317,7 @@ void World::handle(const Event& event) {
         return;
       }
       agent.end_is_pending = false;
-      // Invalidates other scheduled ends of these workers. If a write was slow, the workers may have been stopped twice, but
+      // Cancels all other scheduled ends of these workers. If a write was slow, the workers may have been stopped twice, but
       // their end must be reported once.
       if (disks_are_slow_) ++agent.job;
       return deliver(
@@ -650,8 +651,8 @@ bool World::ends_the_job(const Agent& agent, const node_action::Finish& action) 
 
 void World::note_job_over(int index, const node_action::Finish& action) {
   const Agent& agent = agents_[static_cast<std::size_t>(index)];
-  // `too_few` is true if the job ended because too few nodes joined. All nodes then delete their records, so their next start
-  // begins another job.
+  // `too_few` is true if the job ended because too few nodes joined. All nodes then delete their records, so they start a
+  // different job when they are started again.
   const bool too_few = action.exit_code == static_cast<int>(ExitCode::kPeersMissing) && agent.coordinates;
   if (too_few && agent.node->member().record().knows_round()) result_.excused = true;
   if (!ends_the_job(agent, action) || job_over_) return;

@@ -50,7 +50,7 @@ namespace ddprun::rendezvous::simulation {
 
 struct Scenario {
   std::uint64_t seed = 0;
-  Rules rules{};   // The rules of the protocol that apply. Tests break one rule at a time.
+  Rules rules{};   // The rules of the protocol that the simulated nodes follow. Tests turn off one rule at a time.
   int agents = 0;  // number of nodes; if 0, the seed determines it
   bool faults = true;
   // If true, the host of the coordinator loses power when all nodes train, and each TLS handshake costs the server some time.
@@ -58,7 +58,7 @@ struct Scenario {
   bool loses_coordinator = false;
   bool arbiter = false;        // if true, min_nodes is 1, and the seed selects etcd or a run directory as the arbiter
   bool clocks_stop = false;    // if true, clocks stop while their host is suspended, as CLOCK_MONOTONIC does
-  bool sends_queries = false;  // if true, a node sends a query to all nodes or to one node each time its workers start
+  bool sends_queries = false;  // if true, each time its workers start, a node sends a query to all nodes or to one node
   bool trace = false;          // if true, Result::trace_lines is filled
   LauncherFactory launcher{};  // creates a launcher for each node; if empty, World simulates the workers itself
   // The restart policy. If it is empty, each failure causes a restart, up to max_restarts.
@@ -83,7 +83,7 @@ struct Result {
   std::size_t messages = 0;
   std::int64_t actions = 0;      // total number of actions of all nodes
   std::int64_t max_actions = 0;  // largest number of actions caused by one event
-  // number of node visits in all majority counts; measures the work of candidates and coordinators
+  // how often nodes were visited while majorities were counted; measures the work of candidates and coordinators
   std::int64_t counted = 0;
   double calm_s = 0;     // seconds in which no fault disturbed the nodes and enough nodes were connected
   double trained_s = 0;  // the part of calm_s in which a round trained, in seconds

@@ -111,7 +111,8 @@ TEST(Admission, StartedPeersPerSourceAreLimited) {
   std::vector<Admission::Id> recordings;
   for (int i = 0; i < 4; ++i) {
     recordings.push_back(admission.admit(source(1), now).id);
-    admission.started(recordings.back());  // a replayed hello counts as started too, because it proves the key
+    // a peer that replays a hello also counts as started, because the hello proves knowledge of the key
+    admission.started(recordings.back());
   }
   // This time is later than the limit for silent peers (`moment`), but earlier than `grace`.
   const TimePoint later = now + milliseconds(100);

@@ -152,7 +152,7 @@ TEST(Checkpoint, AnotherWorldSizeIsNotMixedIn) {
   const SaveResult saved = save_checkpoint(folder.path(), other, newest(3));
 
   CheckpointState expected = sample_state(400);
-  expected.finished = true;  // without this flag, each later start of the finished run would repeat the last evaluation
+  expected.finished = true;  // without this flag, the finished run would repeat the last evaluation each time it is started
   EXPECT_TRUE(same_state(load_checkpoint(saved.path), expected));
 }
 

@@ -224,7 +224,7 @@ TEST(SafetensorsFile, UnsupportedTensorsMayBePresent) {
   EXPECT_THROW(list_safetensors(file), UsageError);
 }
 
-// A checkpoint is not bad if it cannot be read because this process has no free descriptor.
+// If this process has no free descriptor, it cannot read a checkpoint. This does not mean that the checkpoint is bad.
 TEST(SafetensorsFile, ALackOfDescriptorsIsNotAFileError) {
   TemporaryFolder folder;
   write_text(folder / "x", encode_safetensors({{"a", at::ones({1})}}));

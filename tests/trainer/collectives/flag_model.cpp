@@ -258,7 +258,7 @@ class ModelTransport final : public Transport {
   void await_in_lane(int from, int to, LaneEnd end, std::uint64_t cells) override {
     await(lane(from, to, end), static_cast<std::uint32_t>(cells * kPhaseStep));
   }
-  // The model has only messages that wait.
+  // Never called: send() and recv() of the model block until the message has been transferred.
   bool reached_in_lane(int, int, LaneEnd, std::uint64_t) override {
     require(false, "the model has no started messages");
     return false;

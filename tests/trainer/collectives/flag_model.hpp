@@ -13,8 +13,8 @@
 // makes the first choice everywhere (which rank runs, which write a load returns). The next execution repeats all choices
 // except the last one. If an execution reaches a state that was reached before, it ends. The state of a rank is a hash of the
 // results of its operations. A wait loop starts again from the same state, so it is explored only once for each write that it
-// reads. After that, its rank counts as blocked until there is a newer write. So if a rank waits without an end, the execution
-// reaches a state in which no rank can run.
+// reads. After that, its rank counts as blocked until there is a newer write. So if the wait of a rank never ends, the
+// execution reaches a state in which no rank can run.
 //
 // With 3 ranks, a load returns only a write that ends the wait, or the newest write. This shortcut loses nothing: after an
 // older write, the compare-exchange and the comparison in the kernel fail, and the loop starts again. With 2 ranks, the
@@ -23,8 +23,8 @@
 // The cost: each execution starts again from the beginning and has tens of operations. A test explores up to some 100,000
 // states in seconds.
 //
-// The model does not contain time, limits and lost ranks (faults_test.cpp tests these), and load buffering (a load that reads
-// a write which depends on this load). No word of the protocol depends on a later write of the same rank, because each rank
+// The model contains neither time, limits and lost ranks (faults_test.cpp tests these) nor load buffering (a load that reads a
+// write which depends on this load). No word of the protocol depends on a later write of the same rank, because each rank
 // first reads and then writes.
 #pragma once
 
@@ -74,8 +74,8 @@ struct Result {
 
 Result explore(const Scenario& scenario, const Mutation& mutation);
 
-// For the programs. Identifies a plain memory location, which all ranks can access. `rank` owns it, and `kind` and `index`
-// distinguish the locations of a rank.
+// The programs of the ranks use the following declarations. A rank, a Data value and an index together identify a plain memory
+// location. The rank owns the location, and all ranks can access it.
 enum class Data : std::uint8_t { kInput, kResult, kExposed, kDescriptor, kCell };
 void write_data(int accessing_rank, Data kind, int rank, std::size_t index, std::uint64_t value);
 std::uint64_t read_data(int accessing_rank, Data kind, int rank, std::size_t index);

@@ -93,7 +93,7 @@ void stops_after_one(Transport& transport) {
 
 void messages(Transport& transport) {
   Messages lane(transport);
-  std::byte data[300]{};  // needs 5 cells of 64 bytes
+  std::byte data[300]{};  // needs five 64-byte cells
   if (transport.rank() == 1) lane.send(0, 1, data);
   if (transport.rank() == 0) lane.receive(1, 1, data);
 }

@@ -57,7 +57,7 @@ TEST(Reduction, HalfAndBfloat16ConvertExactlyAndRoundToTheNearestEven) {
   EXPECT_EQ(float_of_half(0x3c01), 1.0009765625f);
   EXPECT_EQ(float_of_half(0x0001), 0x1p-24f);
   EXPECT_EQ(float_of_bfloat16(0x3f81), 1.0078125f);
-  // The values are floats of all sizes, and values exactly between two 16-bit numbers.
+  // The values are floats of all magnitudes, and values that are exactly between two 16-bit numbers.
   for (std::uint32_t bits = 0x2f000000; bits < 0x477fe000; bits += 0x1000 - (bits % 7 == 0 ? 1 : 0)) {
     for (const std::uint32_t sign : {0u, 0x80000000u}) {
       const float value = std::bit_cast<float>(bits | sign);

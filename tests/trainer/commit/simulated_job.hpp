@@ -51,8 +51,8 @@ struct CommitResult {
   int returns = 0;
   int completions = 0;
   int checkpoints = 0;
-  int interrupted = 0;    // regroups during which another rank was lost
-  int double_losses = 0;  // regroups after two or more ranks were lost at the same time
+  int interrupted = 0;    // number of regroups during which another rank was lost
+  int double_losses = 0;  // number of regroups after two or more ranks were lost at the same time
   int failed_updates = 0;
   int broken_gathers = 0;
   int new_layouts = 0;

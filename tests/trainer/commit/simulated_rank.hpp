@@ -138,7 +138,7 @@ class SimulatedRank {
   std::optional<AgreedValues> values_aside_;  // agreed values that this rank has received, but may not use yet
   Truth truth_;
   Point point_ = Point::kBegin;
-  std::size_t collectives_ = 0;  // number of collectives of this process group that the rank has left
+  std::size_t collectives_ = 0;  // number of collectives of this process group from which the rank has returned
   bool entered_ = false;
   // The following members are used only during a regroup.
   std::deque<RegroupAction> actions_;

@@ -156,7 +156,7 @@ TEST_F(IdxTest, MapsTheFileInflatedByAnotherWorker) {
   const Dataset mapped = load_idx(config_, Split::kTrain, other);
   inflated.reset();
   expect_images(mapped, 12);
-  // The process that had inflated the file has ended, so each worker must inflate the file itself.
+  // The memory with the inflated file no longer exists, so load_idx() reads the file again. The file is now damaged.
   EXPECT_THROW(load_idx(config_, Split::kTrain, other), UsageError);
   offered[config_.train_images + ".gz"] = "1 0 42";
   write_images_gz(gzip(images(12)));

@@ -144,7 +144,8 @@ TEST(Augmentation, CropsFromABlackBorderAndMirrors) {
   }
 }
 
-// The parameter is the side of an image. The loader prepares small images in next(), and large images on its thread.
+// The test parameter is the side length of an image in pixels. The loader prepares small images in next(), and large images on
+// its thread.
 class LoaderTest : public testing::TestWithParam<std::int64_t> {
  protected:
   std::int64_t side() const { return GetParam(); }

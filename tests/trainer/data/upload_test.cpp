@@ -24,7 +24,8 @@ Dataset made_images(std::int64_t n, std::int64_t side) {
           at::arange(n, at::kLong).remainder(10)};
 }
 
-// The parameter is the side of an image. The loader prepares small images in next(), and large images on its thread.
+// The test parameter is the side length of an image in pixels. The loader prepares small images in next(), and large images on
+// its thread.
 class UploadTest : public testing::TestWithParam<std::int64_t> {};
 INSTANTIATE_TEST_SUITE_P(InlineAndThread, UploadTest, testing::Values(4, 256));
 

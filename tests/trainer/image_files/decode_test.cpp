@@ -65,7 +65,8 @@ std::string gamma_of(std::uint32_t gamma) {
           static_cast<char>(gamma)};
 }
 
-// Like Pillow, the decoder uses the stored numbers and ignores the gamma value, which only describes how to display them.
+// Like Pillow, the decoder uses the stored pixel values. It ignores the gamma value, which only describes how to display the
+// image.
 TEST(DecodeImage, PngGammaChangesNoPixel) {
   Bytes bytes(16 * 16 * 4);
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i * 7 + i / 256);
@@ -76,8 +77,8 @@ TEST(DecodeImage, PngGammaChangesNoPixel) {
       test::png_of(16, 16, PNG_FORMAT_RGBA, bytes.data()),      test::png_of(16, 16, PNG_FORMAT_GA, bytes.data()),
       test::png_of(16, 16, PNG_FORMAT_LINEAR_RGB, wide.data()), test::png_of(16, 16, PNG_FORMAT_LINEAR_Y, wide.data())};
   for (std::size_t i = 0; i < images.size(); ++i) {
-    // libpng itself writes a gAMA chunk with the value 1.0 into images of 16 bits. The stored numbers of these images are used
-    // unchanged, too.
+    // libpng itself writes a gAMA chunk with the value 1.0 into 16-bit images. The decoder must ignore this chunk too, and
+    // return the stored pixel values.
     const Bytes plain = decode_image(images[i], "cat").pixels;
     if (i == 0) {
       EXPECT_EQ(plain, Bytes(bytes.begin(), bytes.begin() + 16 * 16 * 3));

@@ -81,7 +81,8 @@ TEST_F(ImageChecks, EachRankChecksItsPart) {
   EXPECT_EQ(finders, 1);
 }
 
-// Later starts recognize a checked image by its name, size and modification time, no matter which rank has checked it.
+// When the run starts again, it recognizes a checked image by its name, size and modification time, no matter which rank has
+// checked it.
 TEST_F(ImageChecks, IntactImagesAreNotDecodedAgain) {
   const fs::path file = folder_ / "train/dog/5.png";
   for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(found(rank, 2), "");

@@ -1,5 +1,5 @@
-// Tests a worker that loses its process group. The worker waits with its state until the agent assigns a rank to it. If the
-// worker itself has failed, it exits. The test process simulates the agent.
+// Tests a worker that loses its process group. The worker keeps its state and waits until the agent assigns a rank to it. If
+// the worker itself has failed, it exits. The test process simulates the agent.
 #include "trainer/job/recovery.hpp"
 
 #include <gtest/gtest.h>
@@ -117,7 +117,7 @@ TEST_F(RecoveryTest, AnOlderOrderIsIgnored) {
   recovery_.on_message(place(4, 0, 3));
   EXPECT_EQ(recovery_.begin_group(1).generation, 5);
   EXPECT_FALSE(recovery_.breaker().broken());
-  recovery_.on_message(place(5, 1, 2));  // the newest order arrives a second time
+  recovery_.on_message(place(5, 1, 2));  // the newest Regroup message arrives a second time
   EXPECT_FALSE(recovery_.breaker().broken());
 }
 

@@ -1,6 +1,6 @@
-// Tests how the workers of a machine share an inflated file: one worker inflates it, and the other workers map its memory. A
-// worker that joins later must find that memory too. In its round (the next start of all workers), the store is empty and the
-// node may have a different rank.
+// Tests how the workers of a machine share an inflated file: one worker inflates it, and the other workers map its memory. The
+// workers of a later round (a new start of all workers) must find that memory too. The store is then empty, and the node may
+// have a different rank.
 #include "trainer/life/inflated_file_exchange.hpp"
 
 #include <gtest/gtest.h>

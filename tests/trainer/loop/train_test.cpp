@@ -134,7 +134,7 @@ class TrainTest : public testing::Test {
   std::filesystem::path folder_;
   TrainConfig config_;
   std::int64_t damaged_ = -1;  // index of a training sample that cannot be read; -1 if all samples can be read
-  bool of_rank_0_ = true;      // false: this process acts as another rank than 0, which normally writes no checkpoints
+  bool of_rank_0_ = true;      // false: this process acts as a rank other than 0, which normally writes no checkpoints
   Dataset set_;
   Normalization normalization_{0.5, 0.25};
 };

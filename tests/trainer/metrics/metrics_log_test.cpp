@@ -149,7 +149,7 @@ TEST(MetricsLog, CutsTornAndInvalidLines) {
             "{\"step\":10}\n{\"step\":11}\n");
 }
 
-// Limits the size of files that this process writes to `bytes`, to simulate a full disk.
+// While this object exists, the process can write at most `bytes` bytes to a file, as on a full disk.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {

@@ -94,8 +94,8 @@ TEST(Precision, ChannelsLastChangesNoWeightsOrLogits) {
   EXPECT_TRUE(at::allclose(forward(*model, images(), true), forward(*plain, images(), false), 1e-4, 1e-5));
 }
 
-// For a tensor with one channel, contiguous() does not change the strides. Kernels that check the strides then assume the
-// layout without channels last. On a GPU, a slow kernel was therefore selected for the first batch norm.
+// For a tensor with one channel, contiguous() does not change the strides. Kernels that check the strides then assume that the
+// tensor is not in the channels-last layout. On a GPU, a slow kernel was therefore selected for the first batch norm.
 TEST(Precision, ChannelsLastAppliesToOneChannelAndOnePixel) {
   const auto suggested = [](const at::Tensor& tensor) { return tensor.suggest_memory_format(); };
   EXPECT_EQ(suggested(images().contiguous(at::MemoryFormat::ChannelsLast)), at::MemoryFormat::Contiguous)

@@ -92,7 +92,8 @@ TEST(Schedule, HandlesAnEpochWithoutSteps) {
   EXPECT_EQ(learning_rate_factor({.type = Type::kStep}, 0, 0, 0), 1.0);
 }
 
-// PyTorch computed the expected values for a learning rate of 1. It computes some values from the value of the previous step.
+// PyTorch computed the expected values for a learning rate of 1. Some of these values are computed from the value of the
+// previous step.
 TEST(Schedule, MatchesPyTorch) {
   const std::map<std::string, Type> types{
       {"one_cycle", Type::kOneCycle}, {"polynomial", Type::kPolynomial}, {"warmup_stable_decay", Type::kWarmupStableDecay}};

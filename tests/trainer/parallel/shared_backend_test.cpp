@@ -1,5 +1,5 @@
-// Tests the shared-memory backend through the process group of c10d, in real processes. The tests compare each call with its
-// closed form. They also test a lost rank, an abort and a mismatch.
+// Tests the shared-memory backend through the process group of c10d, in real processes. The tests compare the result of each
+// call with a closed formula. They also test a lost rank, an abort and a mismatch.
 #include "trainer/parallel/shared/shared_backend.hpp"
 
 #include <ATen/TensorOperators.h>

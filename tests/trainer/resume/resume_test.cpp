@@ -373,8 +373,8 @@ TEST(Resume, AbandonedCopiesAreIgnoredBeforeTheFirstSave) {
   EXPECT_FALSE(choose(*rank, own_dir_of(*rank)).from);
 }
 
-// A new start without --fresh still belongs to the same run. So the checkpoints of a node that was absent are used when the
-// node returns.
+// A run that is started again without --fresh is still the same run. So the checkpoints of a node that was absent are used
+// when the node returns.
 TEST(Resume, CheckpointsThatReturnAreResumed) {
   const auto rank = as_node([](const fs::path& root) {
     write_run_file(own(root, 0), kOther);
@@ -473,7 +473,7 @@ TEST(Resume, ANamedCheckpointIsSentAndStartsANewRun) {
   const Choice restarted = choose(*rank, own_dir_of(*rank), options, 1);
   expect_sent_by_rank_1(*rank, restarted, named);
   EXPECT_EQ(restarted.run, choice.run);
-  // The next start ignores the checkpoint of step 9, which belongs to the old run.
+  // The checkpoint of step 9 is ignored when the run starts the next time, because it belongs to the old run.
   expect_sent_by_rank_1(*rank, choose(*rank, own_dir_of(*rank)), named);
 }
 

@@ -91,8 +91,8 @@ TEST_F(Csv, ClassesMayHaveNamesAndNumbersArePredictedAsFloats) {
   EXPECT_EQ(data.train->describe().tensors[1].sizes, describe_csv(config_.data).tensors[1].sizes);
 }
 
-// The mean and the standard deviation are computed from the training rows only. The test set and the held-out samples do not
-// count. A column in which all values are equal is not divided by its deviation of 0.
+// The mean and the standard deviation are computed from the training rows only. The test set and the held-out samples are not
+// used. A column in which all values are equal is not divided by its deviation of 0.
 TEST_F(Csv, ColumnsAreStandardisedByTheTrainingRows) {
   std::string text = "a,b,y\n";
   for (int i = 0; i < 10; ++i) text += std::to_string(i * i) + ",7,0\n";
@@ -188,7 +188,7 @@ TEST_F(Csv, AColumnWithoutANameIsReportedAndCanBeLeftOut) {
   EXPECT_TRUE(notes_on_csv(config_.data).empty());
 }
 
-// Regression test: each name was compared with all other names, so a file with 40,000 columns took half a minute.
+// Regression: an earlier version compared each name with all other names, so a file with 40,000 columns took half a minute.
 TEST_F(Csv, WideTablesAreReadInLinearTime) {
   std::string header, row;
   for (int i = 0; i < 200'000; ++i) {

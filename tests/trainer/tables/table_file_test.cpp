@@ -1,5 +1,5 @@
-// Tests the samples of data.type "table", the plan that a later start reads, and the messages about cells that do not match
-// the plan.
+// Tests the samples of data.type "table", the plan that is read when the run is started again, and the messages about cells
+// that do not match the plan.
 #include "trainer/tables/table_file.hpp"
 
 #include <ATen/TensorOperators.h>

@@ -401,8 +401,8 @@ TEST_F(CustomTaskTest, SamplesOfWeightZeroAreDropped) {
   EXPECT_NEAR(found[1], whole[1], 1e-4 * std::abs(whole[1]));
 }
 
-// All samples of a rank have weight 0, while another rank has samples that count. The first rank must still take part in the
-// sum of gradients, so it gets a stand-in (a sample of weight 0).
+// All samples of a rank have weight 0, while another rank has samples with a weight above 0. The first rank must still take
+// part in the sum of gradients, so it gets a stand-in (a sample of weight 0).
 TEST_F(CustomTaskTest, ABatchOfWeightlessSamplesHasAStandIn) {
   const HalfMasked source(16);
   int stand_ins = 0;

@@ -79,8 +79,8 @@ def golden():
 
 
 def classes(file):
-    """Writes the class of each character. The class is derived from the way in which the library splits the text ".", the
-    character, "a"."""
+    """Writes the class of each character. To find the class, the library splits a text of three characters: ".", the character
+    itself, and "a"."""
     cut = ByteLevel(add_prefix_space=False).pre_tokenize_str
     found = {"kLetter": [], "kNumber": [], "kSpace": []}
     for code in range(0x110000):
@@ -124,8 +124,8 @@ def rows_of(entries):
 
 
 def class_of(code, decompose):
-    """Returns the combining class according to this Python, or 0 if the Unicode version of the library does not sort the
-    character."""
+    """Returns the combining class from Python's module unicodedata, or 0 if the Unicode version of the library does not sort
+    the character."""
     mark, number = chr(code), unicodedata.combining(chr(code))
     pair = mark + "\u0334" if number > 1 else "\u0301" + mark  # U+0334 has the class 1, and U+0301 has the class 230
     return number if number and decompose("a" + pair) != "a" + pair else 0

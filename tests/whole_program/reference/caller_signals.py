@@ -1,5 +1,5 @@
-"""Ignores and blocks signals like a process that starts a launcher. The child processes inherit these settings. They are the
-forks of torchrun_server.py, and ddprun."""
+"""Ignores and blocks signals like a process that starts a launcher. The child processes (the forks of torchrun_server.py, or
+ddprun) inherit these settings."""
 
 import signal
 

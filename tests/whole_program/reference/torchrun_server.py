@@ -1,11 +1,11 @@
 """Runs torchrun many times but imports torch only once. contract.py starts this process once. It imports
-torch.distributed.run, which takes 2.5 s of CPU time. It then reads orders from its standard input. An order is a JSON object
-that describes one start of torchrun. For each order the process forks. The child calls the original main() of torchrun with
-the arguments, environment, folder, output files and signals of the order. No part of torchrun is replaced. The children use
-the modules that the parent has imported, and skip the teardown of modules at exit, which takes 0.5 s of CPU time.
+torch.distributed.run, which takes 2.5 s of CPU time. It then reads requests from its standard input. A request is a JSON
+object that describes one start of torchrun. For each request the process forks. The child calls the original main() of
+torchrun with the arguments, environment, folder, output files and signals of the request. No part of torchrun is replaced. The
+children use the modules that the parent has imported, and skip the teardown of modules at exit, which takes 0.5 s of CPU time.
 
-Each input line is a JSON list with the orders of all agents of one job. The answer is a line with their pids, and later a line
-with their exit codes."""
+Each input line is a JSON list with the requests for all agents of one job. The answer is a line with their pids, and later a
+line with their exit codes."""
 
 import atexit
 import gc

@@ -25,8 +25,8 @@ struct MemoryLimit {
   std::uint64_t available = 0;  // bytes
 };
 
-// Returns the tightest limit of this process: free memory of the machine, cgroups of version 1 and 2, file size. Returns
-// nullopt if no limit is known.
+// Returns the lowest of the limits on the memory of this process: free memory of the machine, cgroups of version 1 and 2, file
+// size. Returns nullopt if no limit is known.
 std::optional<MemoryLimit> tightest_memory_limit();
 
 // Compares the size with the limits of this process, and sets the size of the memfd. No page is allocated. Returns an error

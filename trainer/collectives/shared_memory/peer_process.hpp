@@ -19,7 +19,7 @@ namespace ddprun::trainer::collectives {
 
 struct ProcessIdentity {
   std::int32_t pid = 0;
-  std::uint64_t start_time = 0;     // in clock ticks after the boot
+  std::uint64_t start_time = 0;     // start time of the process, in clock ticks after the boot
   std::uint64_t pid_namespace = 0;  // inode
 };
 

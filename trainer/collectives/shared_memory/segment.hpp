@@ -1,6 +1,6 @@
 // The shared memory of the ranks of one machine: a memfd that all of them map. One process creates it and passes the
-// descriptor to the others. It has no name in a file system. So the kernel frees it when the last process has ended, even if
-// that process was killed.
+// descriptor to the other processes. It has no name in a file system. So the kernel frees it when the last process has ended,
+// even if that process was killed.
 //
 // create() compares the size with all limits of memory (memory_reserve.hpp), allocates the pages that all ranks use, and seals
 // the size. map() rejects a memfd without these seals. Then each rank allocates the pages of its part with allocate_part():

@@ -1,4 +1,4 @@
-// Tests the first node's decisions while the doctors of a job meet.
+// Tests the decisions of the first node while `ddprun doctor` runs on all nodes of a job.
 #include "launcher/doctor/nodes/gathering.hpp"
 
 #include <gtest/gtest.h>

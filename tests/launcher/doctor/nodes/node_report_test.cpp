@@ -1,4 +1,4 @@
-// Tests the messages between the doctors of a job, and the output of their meeting.
+// Tests the messages between `ddprun doctor` on several nodes, and the output of the comparison.
 #include "launcher/doctor/nodes/node_report.hpp"
 
 #include <gtest/gtest.h>

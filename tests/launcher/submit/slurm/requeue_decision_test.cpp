@@ -97,7 +97,8 @@ TEST(Requeue, ACheckpointInTheRunDirectoryIsProgress) {
   EXPECT_EQ(decision_after(end, first.record).record.timeouts, 1);
 }
 
-// ddprun does not know in which files a script saves its state. But the job ends with 85 only if all ranks have saved.
+// ddprun does not know in which files a script saves its state. But the job ends with exit code 85 only if all ranks have
+// saved.
 TEST(Requeue, AScriptThatHasSavedHasMadeProgress) {
   StartEnd end = end_with(85, kAtLimit);
   end.of_script = true;

@@ -356,7 +356,7 @@ TEST_P(Collectives, SumsAreInTheOrderOfRanksForEachSizeAndPlace) {
           all_reduce(transport, type, Reduction::kSum, data.data(), elements);
           EXPECT_EQ(data.first_difference(expected), elements) << name_of(type) << ", place " << static_cast<int>(place);
 
-          // The same element must have the same bits in a reduce-scatter.
+          // A reduce-scatter must give the same bits for each element as the all-reduce.
           const std::size_t part_elements = std::min<std::size_t>(elements, 777);
           TestBuffer parts(transport, area, place, type, part_elements * ranks);
           TestBuffer part(transport, area, Place::kCopied, type, part_elements);

@@ -34,7 +34,7 @@ TEST(SegmentLayout, PartsFollowEachOtherWithoutOverlap) {
     EXPECT_EQ(layout.data_of(last) + sizes.data_bytes, layout.total);
     EXPECT_EQ(sizes.data_bytes, 16384u);
     EXPECT_EQ(layout.data % kPageBytes, 0u);
-    // A chunk must have at least one cache line of 64 bytes for each rank.
+    // A chunk must have at least one 64-byte cache line for each rank.
     EXPECT_GE(sizes.slot_bytes, static_cast<std::uint64_t>(ranks) * 64);
   }
 }
@@ -225,7 +225,7 @@ TEST(PeerProcess, DetectsTheEndOfAProcess) {
 
 TEST(DataAllocator, SameCallsGiveSameOffsets) {
   const auto calls = [] {
-    DataAllocator area(1000);  // the area has 15 cache lines of 64 bytes
+    DataAllocator area(1000);  // the area has 15 cache lines, each with 64 bytes
     std::vector<std::optional<std::uint64_t>> offsets{area.allocate(1), area.allocate(128), area.allocate(0)};
     area.release(64);
     offsets.push_back(area.allocate(64));

@@ -29,5 +29,5 @@ def test_a_damaged_bundle_is_refused(tmp_path):
         file.write(b"x")
     module = (ROOT / "cmake/ThirdParty.cmake").read_text(encoding="utf-8")
     (tmp_path / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.25)\nproject(test CXX)\nset(DDPRUN_BUNDLED_HEADERS ON)\n" + module, encoding="utf-8")
-    done = subprocess.run(["cmake", "-S", tmp_path, "-B", tmp_path / "build"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["cmake", "-G", "Ninja", "-S", tmp_path, "-B", tmp_path / "build"], capture_output=True, text=True, timeout=60)
     assert done.returncode != 0 and re.search(r"headers\.tar\.xz is\s+damaged", done.stderr), done.stderr

@@ -3,6 +3,7 @@ ddprun` must report the signal to the agent, and all ranks must save. A rank tha
 the agent stops it. Signal handlers of the script and of libraries must be kept. Child processes must get the actions that were
 set before `import ddprun`."""
 
+import contextlib
 import importlib.util
 import os
 import pathlib
@@ -62,7 +63,8 @@ def descendants(pid: int) -> list[int]:
 def to_all(agent: int, workers_first: bool) -> None:
     pids = [agent, *descendants(agent)]
     for pid in reversed(pids) if workers_first else pids:
-        os.kill(pid, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):  # the first signals can end a process before its own signal
+            os.kill(pid, signal.SIGTERM)
 
 
 def assert_saved(process: subprocess.Popen) -> str:

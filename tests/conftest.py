@@ -19,7 +19,7 @@ BUILD = pathlib.Path(os.environ.get("DDPRUN_BUILD_DIR", ROOT / "build"))
 LONGEST = ["python_equivalence", "live_recovery", "python_programs", "exported_models", "examples", "snapshots", "docs_recipes", "sdk", "nodes",
            "torchrun_contract", "kill_matrix", "standby", "network_faults", "soak", "hangs", "custom_loop", "checkpoints", "gpt", "bench",
            "live_nodes", "precision", "slurm_submit", "slurm", "stragglers", "custom_worker", "live_lost_nodes", "surroundings", "lent_snapshots", "recovery",
-           "step_parts", "synced_batch_norm", "hosts", "ssh_hosts", "torchrun_nodes", "silent_corruption", "stop_signals", "generate", "stalls", "spares",
+           "step_parts", "synced_batch_norm", "hosts", "ssh_hosts", "doctor_of_nodes", "torchrun_nodes", "silent_corruption", "stop_signals", "generate", "stalls", "spares",
            "synthetic", "start_scripts", "running_jobs", "gpt_real_run", "machine", "lora", "evaluation_rules", "skipped_steps", "edge_cases",
            "script_store"]
 # `./dev test --quick` skips the files in LONGEST, except the files in this list.

@@ -1,3 +1,4 @@
+// Forms the reading groups, reads and exchanges the windows of each file, and handles the errors of divided_read.hpp.
 #include "trainer/resume/divided_read.hpp"
 
 #include <ATen/ops/empty.h>

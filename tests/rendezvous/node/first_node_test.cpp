@@ -117,8 +117,8 @@ TEST_F(FirstNode, ProbesForALeaseAfterAnInterruptedProbe) {
   EXPECT_FALSE(kept_->record.place_is_new);
 }
 
-// All nodes of the job get a signal while the coordinator searches for nodes at other addresses. The coordinator must not step
-// down for an election with those nodes, because then no node could save.
+// All nodes of the job receive a stop signal while the coordinator searches for nodes at other addresses. The coordinator must
+// not step down for an election with those nodes, because then no node could save.
 TEST_F(FirstNode, DoesNotStepDownDuringAStop) {
   for (const bool stops : {false, true}) {
     start({.self = {}, .job_elsewhere = false, .addresses = {{"10.0.0.9", 7}}, .had_storage = true});
